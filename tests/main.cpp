@@ -26,8 +26,8 @@ void out_of_time(int) {
 int main(int argc, char** argv) {
   // Tests use their own cache and config folders, never the user's.
   const chaski::test::TempFolder cache, config;
-  for (const char* folders : {"CHASKI_MODELS", "CHASKI_HUB", "HF_HOME", "OLLAMA_MODELS"})
-    ::unsetenv(folders);
+  for (const char* folders : {"CHASKI_MODELS", "HF_HOME", "OLLAMA_MODELS"}) ::unsetenv(folders);
+  ::setenv("CHASKI_HUB", "none", 1);  // no test uses the network
   ::setenv("HOME", cache.path.c_str(), 1);
   ::setenv("XDG_CACHE_HOME", cache.path.c_str(), 1);
   ::setenv("XDG_CONFIG_HOME", config.path.c_str(), 1);

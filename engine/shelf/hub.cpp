@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "engine/shelf/http.h"
+#include "engine/shelf/short_names.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/split_name.h"
 #include "models/import/json_file.h"
@@ -18,7 +21,7 @@ namespace chaski {
 
 namespace {
 
-constexpr const char* kPreferredQuant = "Q4_K_M";  // preferred quantization, as in other programs
+constexpr Hub kDefaultHub = {"https://huggingface.co", "hf.co"};
 constexpr size_t kMaxNameBytes = 200;
 
 struct HubFile {
@@ -64,20 +67,6 @@ bool belongs_to_folder(const std::string& name) {
          (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
-// Whether the name contains `quant` as a whole word, ignoring case.
-bool has_quant(const std::string& name, const std::string& quant) {
-  const auto same = [](unsigned char a, unsigned char b) {
-    return std::tolower(a) == std::tolower(b);
-  };
-  for (auto at = name.begin();; ++at) {
-    at = std::search(at, name.end(), quant.begin(), quant.end(), same);
-    if (at == name.end()) return false;
-    const auto end = at + long(quant.size());
-    if ((at == name.begin() || !is_letter(at[-1])) && (end == name.end() || !is_letter(*end)))
-      return true;
-  }
-}
-
 std::string escaped_for_url(const std::string& path) {
   std::string text;
   for (const char c : path)
@@ -99,23 +88,58 @@ std::vector<HubFile> listed_files(const std::string& url, const std::string& tex
   return files;
 }
 
+std::string listed_short_names() {
+  std::string names;
+  for (const ShortName& one : short_names())
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  return names;
+}
+
+std::vector<std::string> split_path(const std::string& path) {
+  std::vector<std::string> parts;
+  std::istringstream in(path);
+  for (std::string part; std::getline(in, part, '/');) parts.push_back(part);
+  return parts;
+}
+
+// The part of `text` after the address of the hub; the text may be without https://. Nothing if it
+// is no address on the hub.
+std::optional<std::string> path_on_hub(const std::string& text) {
+  const std::string all = host_of(text.substr(0, text.find_first_of("?#")));
+  for (const std::string& host :
+       {host_of(hub_address()), host_of(kDefaultHub.address), std::string(kDefaultHub.short_host)})
+    if (!host.empty() && all.starts_with(host + "/")) return all.substr(host.size() + 1);
+  return std::nullopt;
+}
+
+// The address of a file's page on the hub (OWNER/MODEL/blob/REVISION/FILE) as that of the file.
+std::string address_of_file(const std::string& text) {
+  const auto path = path_on_hub(text);
+  std::vector<std::string> parts = split_path(path.value_or(""));
+  if (parts.size() < 5 || parts[2] != "blob") return text;
+  parts[2] = "resolve";
+  return fmt::format("{}/{}", hub_address(), fmt::join(parts, "/"));
+}
+
 // OWNER/MODEL[:QUANT]
 class HubName {
  public:
+  static bool is_name(const std::string& part) {
+    return !part.empty() && part[0] != '.' && std::all_of(part.begin(), part.end(), [](char c) {
+      return is_letter(c) || c == '-' || c == '.';
+    });
+  }
   explicit HubName(const std::string& text) : text_(text) {
     const size_t slash = text.find('/'), colon = text.find(':');
     model_ = text.substr(0, colon);
     if (colon != std::string::npos) quant_ = text.substr(colon + 1);
-    const auto is_name = [](const std::string& part) {
-      return !part.empty() && part[0] != '.' && std::all_of(part.begin(), part.end(), [](char c) {
-        return is_letter(c) || c == '-' || c == '.';
-      });
-    };
     if (slash >= model_.size() || !is_name(model_.substr(0, slash)) ||
         !is_name(model_.substr(slash + 1)) || (colon != std::string::npos && quant_.empty()))
-      fail(Exit::usage,
-           "{} is not the name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT or a URL",
-           without_query(text));
+      fail(
+          Exit::usage,
+          "{} is not the name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT, a URL or one of "
+          "{}",
+          without_query(text), listed_short_names());
   }
   const std::string& model() const { return model_; }
 
@@ -227,20 +251,30 @@ RemoteModel model_of_url(const ModelWanted& wanted) {
   return model;
 }
 
-RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options) {
-  const HubName name(wanted.what);
+void expect_hub(const ModelWanted& wanted) {
   if (wanted.hub.empty())
-    fail(Exit::usage,
-         "{}: no hub is set, expected CHASKI_HUB=https://... with its address, or the URL of a "
-         "file",
+    fail(Exit::usage, "{}: CHASKI_HUB is none, expected the address of a hub, or the URL of a file",
          wanted.what);
-  std::string hub = wanted.hub;
-  while (hub.ends_with('/')) hub.pop_back();
   try {
-    read_url(hub);
+    read_url(wanted.hub);
   } catch (const Error& error) {
     fail(Exit::usage, "CHASKI_HUB: {}", error.what());
   }
+}
+
+RemoteModel model_of_short_name(const ModelWanted& wanted, const ShortName& name) {
+  expect_hub(wanted);
+  const std::string path = fmt::format("{}/{}/{}", wanted.folder, name.model, name.file);
+  return {
+      {{fmt::format("{}/{}/resolve/main/{}", wanted.hub, name.model, escaped_for_url(name.file)),
+        path, name.sha256, name.bytes}},
+      path};
+}
+
+RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options) {
+  const HubName name(wanted.what);
+  expect_hub(wanted);
+  const std::string& hub = wanted.hub;
   const std::string list = hub + "/api/models/" + name.model() + "?blobs=true",
                     text = fetch_text(list, options);
   if (options.stop && *options.stop) return {};
@@ -256,11 +290,58 @@ RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options)
 
 }  // namespace
 
-RemoteModel remote_model(const ModelWanted& wanted, const FetchOptions& options) {
+bool has_quant(const std::string& name, const std::string& quant) {
+  const auto same = [](unsigned char a, unsigned char b) {
+    return std::tolower(a) == std::tolower(b);
+  };
+  for (auto at = name.begin();; ++at) {
+    at = std::search(at, name.end(), quant.begin(), quant.end(), same);
+    if (at == name.end()) return false;
+    const auto end = at + long(quant.size());
+    if ((at == name.begin() || !is_letter(at[-1])) && (end == name.end() || !is_letter(*end)))
+      return true;
+  }
+}
+
+Hub default_hub() { return kDefaultHub; }
+
+std::string hub_address() {
+  const char* set = std::getenv("CHASKI_HUB");
+  std::string hub = set && *set ? set : std::string(kDefaultHub.address);
+  while (hub.ends_with('/')) hub.pop_back();
+  return hub == "none" ? "" : hub;
+}
+
+std::string host_of(std::string_view address) {
+  const size_t scheme = address.find("://");
+  return std::string(scheme == std::string_view::npos ? address : address.substr(scheme + 3));
+}
+
+std::string name_on_hub(const std::string& text) {
+  const std::optional<std::string> path = path_on_hub(text);
+  if (!path && text.find("://") != std::string::npos) return "";
+  const std::vector<std::string> parts = split_path(path.value_or(text));
+  const bool page = path && parts.size() >= 4 && parts[2] == "tree";
+  if (parts.size() != 2 && !page) return "";
+  const std::string model = parts[1].substr(0, parts[1].find(':'));
+  for (const char* ending : {".gguf", ".quipu", ".safetensors", ".bin"})
+    if (model.ends_with(ending)) return "";
+  return HubName::is_name(parts[0]) && HubName::is_name(model) ? parts[0] + "/" + parts[1] : "";
+}
+
+RemoteModel remote_model(const ModelWanted& given, const FetchOptions& options) {
+  ModelWanted wanted = given;
+  if (const std::string name = name_on_hub(given.what); !name.empty())
+    wanted.what = name;
+  else
+    wanted.what = address_of_file(given.what);
   const bool is_url = wanted.what.find("://") != std::string::npos;
   if (is_url && !wanted.pattern.empty())
     fail(Exit::usage, "--file needs a name OWNER/MODEL, found a URL, which is a single file");
-  RemoteModel model = is_url ? model_of_url(wanted) : model_of_hub(wanted, options);
+  const ShortName* short_name = wanted.pattern.empty() ? find_short_name(wanted.what) : nullptr;
+  RemoteModel model = short_name ? model_of_short_name(wanted, *short_name)
+                      : is_url   ? model_of_url(wanted)
+                                 : model_of_hub(wanted, options);
   if (wanted.sha256.empty()) return model;
   if (model.files.size() > 1)
     fail(Exit::usage, "--sha256 is for a single file, but {} has {} files",

@@ -11,6 +11,8 @@
 #include <tuple>
 
 #include "engine/machine/cache_folder.h"
+#include "engine/shelf/hub.h"
+#include "engine/shelf/short_names.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
 #include "ggml-like-tensor/base/split_name.h"
@@ -194,12 +196,39 @@ std::string with_and(const std::vector<std::string>& names) {
   return text;
 }
 
+// Whether `model` is what `pull` stores, or Hugging Face's library, for this name of a hub.
+bool is_from_hub(const ShelvedModel& model, const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string repository = name.substr(0, colon);
+  if (colon != std::string::npos && !has_quant(model.path, name.substr(colon + 1))) return false;
+  return model.name == repository || model.path.find("/" + repository + "/") != std::string::npos;
+}
+
+// The only model for which `fits` is true. Of several, the one in the preferred quantization.
+template <class Fits>
+const ShelvedModel* only(const std::vector<ShelvedModel>& all, Fits fits) {
+  std::vector<const ShelvedModel*> found, preferred;
+  for (const ShelvedModel& model : all)
+    if (fits(model)) found.push_back(&model);
+  for (const ShelvedModel* model : found)
+    if (has_quant(model->path, kPreferredQuant)) preferred.push_back(model);
+  if (found.size() > 1 && preferred.size() == 1) return preferred[0];
+  return found.size() == 1 ? found[0] : nullptr;
+}
+
 }  // namespace
 
 FoundModel find_model(const std::string& name) {
   const std::vector<ShelvedModel> all = models_on_shelf();
   for (const ShelvedModel& m : all)
     if (m.name == name || fs::path(m.path).filename() == name) return {m.path, m.name};
+  if (const ShortName* known = find_short_name(name))
+    for (const ShelvedModel& m : all)
+      if (fs::path(m.path).filename() == known->file) return {m.path, m.name, true};
+  if (const std::string of_hub = name_on_hub(name); !of_hub.empty())
+    if (const ShelvedModel* m =
+            only(all, [&](const ShelvedModel& model) { return is_from_hub(model, of_hub); }))
+      return {m->path, m->name, true};
   std::vector<const ShelvedModel*> begin, contain;
   for (const ShelvedModel& m : all) {
     const size_t at = small(m.name).find(small(name));

@@ -29,8 +29,9 @@ struct FoundModel {
   bool by_part = false;
 };
 
-// The model with this name or file name. Else the only one whose name begins with `name`, or else
-// contains it, ignoring case. Throws Error(usage) if there are several, with the nearest three.
+// The model with this name, file name, short name (short_names.h) or name OWNER/MODEL[:QUANT] of a
+// hub. Else the only one whose name begins with `name`, or else contains it, ignoring case. Throws
+// Error(usage) if there are several, with the nearest three.
 FoundModel find_model(const std::string& name);
 
 // Resolves the value of -m. Returns `name` itself if such a file exists, if it begins with a dot or

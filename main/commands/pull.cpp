@@ -2,19 +2,19 @@
 // to stdout.
 #include <cctype>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <utility>
 
 #include "engine/shelf/hub.h"
 #include "engine/shelf/inspection.h"
 #include "engine/shelf/shelf.h"
+#include "engine/shelf/short_names.h"
 #include "main/flags/commands.h"
+#include "main/flags/fetch_model.h"
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
-#include "main/terminal/progress.h"
 #include "main/terminal/signals.h"
 
 namespace chaski {
@@ -50,27 +50,11 @@ bool is_named_as_model(const std::string& path) {
   return path.ends_with(".gguf") || path.ends_with(".quipu");
 }
 
-FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
-  std::error_code none;
-  fs::create_directories(fs::path(file.path).parent_path(), none);
-  if (none)
-    fail(Exit::io, "{}: cannot create this folder: {}", fs::path(file.path).parent_path().string(),
-         none.message());
-  std::optional<ProgressBar> bar;
-  const std::string name = fs::path(file.path).filename();
-  options.progress = [&](uint64_t done, uint64_t total) {
-    if (!bar) bar.emplace(ProgressScale{double(total) / 1e6, "MB"});
-    bar->show({name, done, total});
-  };
-  return fetch_file(file, options);
-}
-
 int pull(PullFlags& flags) {
   for (char& c : flags.wanted.sha256) c = char(std::tolower(static_cast<unsigned char>(c)));
   if (!flags.wanted.sha256.empty() && !is_sha256(flags.wanted.sha256))
     fail(Exit::usage, "--sha256 is {}, expected 64 hexadecimal digits", flags.wanted.sha256);
   if (flags.wanted.folder.empty()) flags.wanted.folder = first_folder_of_shelf();
-  if (const char* hub = std::getenv("CHASKI_HUB")) flags.wanted.hub = hub;
   const Interruption interruption(Interruption::Scope::program);
   FetchOptions options;
   options.stop = &interruption.requested();
@@ -85,9 +69,7 @@ int pull(PullFlags& flags) {
   for (const RemoteFile& file : model.files) {
     const FetchedFile done = fetch_with_bar(file, options);
     if (done.stopped) {
-      if (done.bytes > 0)
-        put_notice(fmt::format("{}.part has {} bytes; run the same command again to continue",
-                               file.path, done.bytes));
+      put_part_kept(file, done);
       break;
     }
     bytes += done.bytes, fetched += done.fetched, proven += done.proven;
@@ -127,7 +109,9 @@ Action declare_pull(Flags parser) {
   auto flags = std::make_shared<PullFlags>();
   parser
       .add("NAME", flags->wanted.what,
-           "OWNER/MODEL or OWNER/MODEL:QUANT on the hub CHASKI_HUB, or https://HOST/FILE")
+           fmt::format("OWNER/MODEL or OWNER/MODEL:QUANT on the hub {}, the address of its page, "
+                       "https://HOST/FILE, or a short name of the table below",
+                       host_of(default_hub().address)))
       .not_empty("a name or a URL")
       .required();
   parser
@@ -152,11 +136,16 @@ Action declare_pull(Flags parser) {
       .not_empty("a file")
       .type("FILE");
   declare_json(parser, flags->json);
-  parser.example("Download a model from the hub CHASKI_HUB", "chaski pull owner/model:q4_k_m");
+  Manual::Table table{"Short names", {}};
+  for (const ShortName& one : short_names())
+    table.rows.emplace_back(one.name, fmt::format("{}: {}, {:.0f} MB, {}", one.good_for, one.model,
+                                                  double(one.bytes) / 1e6, one.licence));
+  parser.table(std::move(table));
+  parser.example("Download a small model to chat with", "chaski pull smollm2");
   parser.example("Download a file and check its checksum",
                  "chaski pull https://HOST/model.gguf --sha256 HEX");
-  parser.example("Download into a folder, with a line of JSON for each file",
-                 "chaski pull owner/model --to models --jsonl");
+  parser.example("Download from the hub into a folder, with a line of JSON for each file",
+                 "chaski pull owner/model:q4_k_m --to models --jsonl");
   return [flags] { return pull(*flags); };
 }
 

@@ -160,7 +160,7 @@ class ConfigReader {
 
   // The names of the model that will be opened, to match with the patterns.
   std::vector<std::string> names_of_model() const {
-    const auto typed = given_.find("--model");
+    const auto typed = given_.find(given_.contains("--hub") ? "--hub" : "--model");
     const auto set = settings_.find("--model");
     if (typed == given_.end() && set == settings_.end()) return {"bundled"};
     const std::string model = typed != given_.end() ? typed->second : set->second.words[1];

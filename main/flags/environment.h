@@ -11,7 +11,8 @@ struct Variable {
 constexpr Variable kVariables[] = {
     {"CHASKI_CONFIG", "config file with defaults for flags; none: read no config file"},
     {"CHASKI_MODELS", "folders with models for chaski list and -m, separated by colons"},
-    {"CHASKI_HUB", "address of the hub for chaski pull OWNER/MODEL, such as https://HOST"},
+    {"CHASKI_HUB",
+     "address of another hub for chaski pull OWNER/MODEL, such as https://HOST; none: no hub"},
     {"HTTPS_PROXY", "proxy for chaski pull (also https_proxy, ALL_PROXY and all_proxy)"},
     {"NO_PROXY",
      "hosts that chaski pull contacts without a proxy, separated by commas (also no_proxy)"},

@@ -13,6 +13,7 @@
 #include "engine/shelf/inspection.h"
 #include "main/flags/commands.h"
 #include "main/flags/config.h"
+#include "main/flags/fetch_model.h"
 #include "main/flags/habits.h"
 #include "main/flags/manual.h"
 #include "main/flags/program.h"
@@ -89,6 +90,7 @@ Flag& Flag::model() {
   listed_->model = true;
   return *this;
 }
+Flag& Flag::hub() { return listed_->fetches = true, *this; }
 Flag& Flag::knows(std::vector<std::string> values) {
   listed_->values = std::move(values);
   return *this;
@@ -255,7 +257,7 @@ class CommandWords {
   // `chaski run MODEL PROMPT` is `chaski run -m MODEL -p PROMPT`.
   void name_words() {
     auto word = unnamed_.begin();
-    const bool has_model = given_.contains("--model");
+    const bool has_model = given_.contains("--model") || given_.contains("--hub");
     // A word with spaces can only be the prompt.
     if (word != unnamed_.end() && !has_model && word->find(' ') == std::string::npos)
       put("--model", *word++);
@@ -508,8 +510,9 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
     for (const std::string& note : typed.notes()) put_notice(note);
     put_models_taken();
     for (const ListedFlag& flag : command.manual.flags)
-      if (flag.text && flag.model && command.app.get_option(flag.name())->count() > 0)
-        refuse_unknown_model(*flag.text);
+      if (flag.text && (flag.model || flag.fetches) &&
+          command.app.get_option(flag.name())->count() > 0)
+        *flag.text = model_here(*flag.text, flag.fetches ? Fetch::now : Fetch::ask);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
     if (verbose && verbose->count() > 0) {
       for (const std::string& note : typed.replacements()) put_notice(note);

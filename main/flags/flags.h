@@ -26,6 +26,7 @@ struct ListedFlag {
   std::vector<std::string> values;    // offered by completion; others may be valid, too
   std::vector<std::string> excludes;  // names of flags it cannot be combined with
   bool required = false, repeats = false, model = false;
+  bool fetches = false;         // the value is a model that is downloaded if it is not here
   std::string* text = nullptr;  // the variable of a flag with one text
   bool by_config = false;       // its value comes from the config file
 
@@ -66,6 +67,7 @@ class Flag {
   // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
+  Flag& hub();    // a model of the hub, which is downloaded and replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
   Flag& one_of(std::vector<std::string> names);
   Flag& one_of(std::vector<std::string> names, int least, int most);  // a name or a number

@@ -59,6 +59,13 @@ bool looks_like_json(const std::string& given) {
 
 void GenerationFlags::declare(Flags& flags) {
   model.declare(flags);
+  flags
+      .add("--hub", model.engine.model,
+           "OWNER/MODEL or OWNER/MODEL:QUANT of the hub, as for chaski pull; it is downloaded once")
+      .not_empty("the name of a model")
+      .hub()
+      .type("NAME")
+      .excludes(flags.named("--model"));
   flags.named("--verbose")
       .help("print more: why no GPU is used, the threads used, the gain from draft tokens");
   flags.add("--stop", generate.stop, "stop before this text; may be repeated")

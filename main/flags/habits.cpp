@@ -157,6 +157,7 @@ constexpr Habit kHabits[] = {
      kStretch},
 
     // Models and files.
+    {"", "-hf -hfr --hf-repo", "--hub"},
     {"", "-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -hfd --hf-repo-draft -hfv", kDownload},
     {"", "-mu --model-url -dr --docker-repo --insecure", kDownload},
     {"", "--lora --lora-scaled --control-vector", kAdapters},

@@ -1,0 +1,106 @@
+#include "main/flags/fetch_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "engine/session/engine.h"  // for Error
+#include "engine/shelf/hub.h"
+#include "engine/shelf/shelf.h"
+#include "engine/shelf/short_names.h"
+#include "main/flags/values.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+#include "main/terminal/signals.h"
+
+namespace chaski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Reads a line byte by byte, because the chat reads the lines after it.
+std::string line_of_terminal() {
+  std::string line;
+  for (char c = 0; c != '\n';) {
+    const ssize_t n = ::read(STDIN_FILENO, &c, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return "no";  // the input ended without an answer
+    if (c != '\n') line += c;
+  }
+  return line;
+}
+
+bool agrees(const ShortName& model) {
+  const std::string question = fmt::format("{} is not on this machine. Download {} from {}? [Y/n] ",
+                                           model.name, model.about(), host_of(hub_address()));
+  (void)!::write(STDERR_FILENO, question.data(), question.size());
+  const std::string answer = line_of_terminal();
+  return answer.empty() || answer[0] == 'y' || answer[0] == 'Y';
+}
+
+std::string fetch_model(const std::string& name, bool says_so) {
+  const Interruption interruption(Interruption::Scope::program);
+  FetchOptions options;
+  options.stop = &interruption.requested();
+  options.notice = [](const std::string& line) { put_notice(line); };
+  ModelWanted wanted;
+  wanted.what = name, wanted.folder = first_folder_of_shelf();
+  const RemoteModel model = remote_model(wanted, options);
+  if (says_so && !model.path.empty())
+    put_notice(fmt::format("downloads {} from {}", name, host_of(hub_address())));
+  for (const RemoteFile& file : model.files) {
+    const FetchedFile done = fetch_with_bar(file, options);
+    if (!done.stopped) continue;
+    put_part_kept(file, done);
+    break;
+  }
+  if (interruption.signal() != 0) end_by_signal(interruption.signal());
+  return model.path;
+}
+
+}  // namespace
+
+FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
+  std::error_code none;
+  fs::create_directories(fs::path(file.path).parent_path(), none);
+  if (none)
+    fail(Exit::io, "{}: cannot create this folder: {}", fs::path(file.path).parent_path().string(),
+         none.message());
+  std::optional<ProgressBar> bar;
+  const std::string name = fs::path(file.path).filename();
+  options.progress = [&](uint64_t done, uint64_t total) {
+    if (!bar) bar.emplace(ProgressScale{double(total) / 1e6, "MB"});
+    bar->show({name, done, total});
+  };
+  return fetch_file(file, options);
+}
+
+void put_part_kept(const RemoteFile& file, const FetchedFile& stopped) {
+  if (stopped.bytes > 0)
+    put_notice(fmt::format("{}.part has {} bytes; run the same command again to continue",
+                           file.path, stopped.bytes));
+}
+
+std::string model_here(const std::string& name, Fetch how) {
+  std::error_code none;
+  if (name.empty() || fs::exists(name, none)) return name;
+  const ShortName* known = find_short_name(name);
+  if (how == Fetch::now) {
+    if (const FoundModel found = find_model(name); !found.path.empty()) return found.path;
+    return fetch_model(name, true);
+  }
+  if (!known) return refuse_unknown_model(name), name;
+  if (!stdin_is_terminal() || !stderr_is_terminal())
+    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
+         known->about());
+  if (!agrees(*known))
+    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it later",
+         known->name);
+  return fetch_model(known->name, false);
+}
+
+}  // namespace chaski

@@ -1,0 +1,22 @@
+// Downloads models, for `chaski pull` and for flags that name a model.
+#pragma once
+#include <string>
+
+#include "engine/shelf/fetch.h"
+#include "main/flags/flags.h"
+
+namespace chaski {
+
+// Downloads a file and shows a progress bar. Creates its folder.
+FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options);
+// A note that a file's part is kept after an interruption; nothing if it has no bytes.
+void put_part_kept(const RemoteFile& file, const FetchedFile& stopped);
+
+enum class Fetch { ask, now };
+// The path of a model. Downloads it if it is not on this machine and `name` is a short name
+// (short_names.h), or with Fetch::now any name of `chaski pull`. Fetch::ask asks before that on a
+// terminal, and throws Error(usage) elsewhere. Returns the name of a file as it is, and throws
+// Error(io) for other words, with the nearest names of models.
+std::string model_here(const std::string& name, Fetch how);
+
+}  // namespace chaski

