@@ -1,11 +1,14 @@
 #include "models/architecture.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 
 #include "ggml-like-tensor/base/nearest.h"
+#include "models/other_kinds.h"
 
 namespace chaski {
 
@@ -37,11 +40,49 @@ std::vector<std::string> architecture_names() {
 
 namespace {
 
+constexpr size_t kLeastOfFamily = 3;  // letters
+
+// "qwen" of qwen2moe, "Qwen" of Qwen2MoeForCausalLM.
+std::string_view family_of(std::string_view name) {
+  const auto end =
+      std::ranges::find_if_not(name, [](unsigned char c) { return std::isalpha(c) || c == '_'; });
+  name = name.substr(0, size_t(end - name.begin()));
+  for (const char* task : {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"})
+    name = name.substr(0, name.find(task));
+  return name;
+}
+
+bool begins_with(std::string_view name, std::string_view beginning) {
+  return std::ranges::equal(
+      name.substr(0, beginning.size()), beginning,
+      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+}
+
+}  // namespace
+
+std::string related_architecture(const std::string& name, const std::vector<std::string>& known) {
+  std::vector<std::string> related;
+  for (const std::string& one : known)
+    if (const auto family = family_of(one);
+        family.size() >= kLeastOfFamily && begins_with(name, family))
+      related.push_back(one);
+  return related.empty() ? "" : nearest_name(name, related);
+}
+
+std::string expected_architecture(const std::string& name, const std::vector<std::string>& known) {
+  const std::string related = related_architecture(name, known);
+  return fmt::format("one of {} known ones{}", known.size(),
+                     related.empty() ? "" : " (same family: " + related + ")");
+}
+
+namespace {
+
 const Architecture& architecture_of(const Metadata& meta) {
   const std::string& name = meta.str("general.architecture");
   if (const Architecture* a = find_architecture(name)) return *a;
+  refuse_other_kind(meta.origin, name);
   fail(Exit::bad_file, "{}: general.architecture is {}, expected {}", meta.origin, escaped(name),
-       expected_names(name, architecture_names()));
+       expected_architecture(name, architecture_names()));
 }
 
 void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file) {

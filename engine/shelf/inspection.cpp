@@ -1,6 +1,8 @@
 #include "engine/shelf/inspection.h"
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <set>
 
 #include "engine/shelf/model_file.h"
@@ -10,6 +12,7 @@
 #include "models/architecture.h"
 #include "models/import/import.h"
 #include "models/import/tokenizer/tokenizer_kinds.h"
+#include "models/other_kinds.h"
 
 namespace chaski {
 
@@ -31,10 +34,12 @@ std::string text_at(const Metadata& meta, const Names& keys) {
 }
 
 Need architecture_need(const std::string& name, const ModelSource& source) {
-  if (!source.meta.has("hf.architectures")) return need("architecture", name, architecture_names());
   Names known;
   for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
-  return need("architecture", name, known);
+  if (!source.meta.has("hf.architectures")) known = architecture_names();
+  const bool here = std::find(known.begin(), known.end(), name) != known.end();
+  return {"architecture", name, here,
+          here || !other_kind(name).empty() ? "" : related_architecture(name, known)};
 }
 
 // The RoPE scalings of the architecture. An unknown architecture is treated as llama.
@@ -111,6 +116,55 @@ Inspection inspect_model(const std::string& path, const std::string& tokenizer) 
     }
   found.needs = needs_of(found.source);
   return found;
+}
+
+namespace {
+
+std::string in_small(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Whether the name is that of a model for code: "coder" of qwen2.5-coder, not that of encoder.
+bool names_code(const std::string& name) {
+  for (size_t at = name.find("code"); at != std::string::npos; at = name.find("code", at + 1)) {
+    const bool other_word = at >= 2 && (at == 2 || !std::isalpha((unsigned char)name[at - 3])) &&
+                            (name.substr(at - 2, 2) == "en" || name.substr(at - 2, 2) == "de");
+    if (!other_word) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string good_for(const Inspection& found) {
+  const Metadata& meta = found.source.meta;
+  const std::string path = found.source.path,
+                    name = in_small(path.substr(path.find_last_of('/', path.size() - 2) + 1) + " " +
+                                    text_at(meta, {"general.name", "gguf.general.name"})),
+                    other(other_kind(text_at(meta, {"general.architecture"})));
+  std::error_code none;
+  if (other == "an embedding model" || std::filesystem::exists(path + "/modules.json", none))
+    return "embeddings";
+  if (!other.empty()) return other.substr(other.find(' ') + 1);
+  if (!found.refusal.empty()) return "";
+  if (name.find("embed") != std::string::npos) return "embeddings";
+  const std::string chat = text_at(meta, {"tokenizer.chat_template"});
+  std::string uses = chat.empty() ? "text to continue" : "chat";
+  if (names_code(name)) uses += ", code";
+  if (chat.find("tools") != std::string::npos) uses += ", tools";
+  return uses;
+}
+
+int64_t own_context(const ModelSource& source) {
+  const Metadata& meta = source.meta;
+  for (const std::string& key :
+       {std::string("model.context_length"),
+        "gguf." + text_at(meta, {"general.architecture"}) + ".context_length",
+        std::string("hf.max_position_embeddings")})
+    if (const Value* value = meta.find(key))
+      if (auto* number = std::get_if<int64_t>(&value->data)) return *number;
+  return 0;
 }
 
 std::string refusal_of(const std::string& path) {

@@ -27,4 +27,10 @@ Inspection inspect_model(const std::string& path, const std::string& tokenizer);
 // Why chaski cannot run the model at `path`, as far as its header shows; empty if it can.
 std::string refusal_of(const std::string& path);
 
+// What a model is good for in a few words, such as "chat, code", as far as its header shows. Also
+// of models that chaski cannot run, if it knows what they are: "embeddings". Else empty.
+std::string good_for(const Inspection& found);
+// The model's own context in tokens; 0 if the file does not say.
+int64_t own_context(const ModelSource& source);
+
 }  // namespace chaski

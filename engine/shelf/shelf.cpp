@@ -61,7 +61,9 @@ std::string name_of_folder(const fs::path& folder) {
 
 class Shelf {
  public:
-  void search(const fs::path& folder, const char* place, int deep = kMaxDepth) {
+  // Folders inside a model's folder are parts of it, such as 2_Dense of a sentence encoder.
+  void search(const fs::path& folder, const char* place, bool in_model = false,
+              int deep = kMaxDepth) {
     std::error_code none;
     if (!folders_.insert(fs::canonical(folder, none)).second || none) return;
     bool config = false;
@@ -81,9 +83,10 @@ class Shelf {
         config = true;
       }
     }
-    if (config && tensors > 0) add(name_of_folder(folder), folder, place, tensors);
+    const bool is_model = config && tensors > 0 && !in_model;
+    if (is_model) add(name_of_folder(folder), folder, place, tensors);
     if (deep == 0) return;
-    for (const fs::path& next : inside) search(next, place, deep - 1);
+    for (const fs::path& next : inside) search(next, place, in_model || is_model, deep - 1);
   }
 
   // manifests/HOST/OWNER/NAME/TAG is a JSON file with the digest of the model's file in blobs/.

@@ -93,7 +93,7 @@ std::string for_bash() {
          // not compgen -W: it would execute text in a file's name
          "    while read -r before; do\n"
          "      [[ $before == \"$word\"* ]] && COMPREPLY+=(\"$before\")\n"
-         "    done < <(\"${COMP_WORDS[0]}\" list -q 2>/dev/null | sed 's/  .*//')\n"
+         "    done < <(\"${COMP_WORDS[0]}\" list -q -v 2>/dev/null | sed 's/  .*//')\n"
          "    type compopt >/dev/null 2>&1 && compopt -o filenames 2>/dev/null\n"
          "  fi\n"
          "  COMPREPLY+=($(compgen -W \"$offers\" -- \"$word\"))\n"
@@ -117,7 +117,7 @@ std::string for_zsh() {
 }
 
 std::string fish_values(const ListedFlag& flag) {
-  if (flag.model) return " -r -a \"(chaski list -q 2>/dev/null | string replace -r '  .*' '')\"";
+  if (flag.model) return " -r -a \"(chaski list -q -v 2>/dev/null | string replace -r '  .*' '')\"";
   if (!flag.values.empty()) return fmt::format(" -x -a '{}'", fmt::join(flag.values, " "));
   return flag.value.empty() ? "" : " -r";
 }

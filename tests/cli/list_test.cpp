@@ -92,6 +92,41 @@ TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   CHECK_MESSAGE(with("big").error_says("big-00001-of-00002.gguf: content"), with("big").err);
 }
 
+TEST_CASE("cli/list: one line for each model, what it is good for, and no parts of models") {
+  const TempFolder tmp;
+  const OwnVariable models("CHASKI_MODELS", tmp.path), home("HOME", tmp / "home"),
+      cache("XDG_CACHE_HOME", tmp / "cache");
+  fs::copy_file(kStory, tmp / "story.quipu");
+  const auto encoder = [&](const std::string& folder, const std::string& config) {
+    touch(tmp / folder + "/config.json", config);
+    touch(tmp / folder + "/model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
+  };
+  encoder("mini", R"({"architectures": ["BertModel"], "max_position_embeddings": 512})");
+  touch(tmp / "mini/modules.json", "[]");
+  encoder("mini/2_Dense", R"({"in_features": 768})");
+  encoder("whisper", R"({"architectures": ["WhisperForConditionalGeneration"]})");
+  touch(tmp / "broken.gguf", "GGUF");
+  touch(tmp / "other.gguf", "GGUF");
+  const Outcome listed = chaski_run({"list"});
+  const std::string out = squeezed(listed.out);
+  CAPTURE(out);
+  CHECK(contains(out, "story 3.3 MB 512 context text to continue CHASKI_MODELS\n"));
+  CHECK(contains(out, " 512 context embeddings, which chaski does not run CHASKI_MODELS\n"));
+  CHECK(contains(out, "speech recognition model, which chaski does not run"));
+  CHECK(!contains(out, "2_Dense"));
+  CHECK(!contains(out, "broken"));
+  CHECK(lines_of(listed.out).size() == 3);
+  CHECK(listed.err ==
+        "chaski: note: cannot run: broken, other (chaski inspect NAME or list -v says why)\n");
+  CHECK(contains(chaski_run({"list", "-v"}).out, tmp / "broken.gguf"));
+  const nlohmann::json all = nlohmann::json::parse(chaski_run({"list", "--json"}).out)["models"];
+  for (const auto& m : all)
+    if (m["name"] == "mini") {
+      CHECK(m["good_for"] == "embeddings");
+      CHECK(m["runs"] == false);
+    }
+}
+
 TEST_CASE("cli/completion: valid shell scripts with every flag of every command") {
   const TempFolder tmp;
   for (const std::string shell : {"bash", "zsh", "fish"}) {

@@ -59,7 +59,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
-      {of_architecture("qwen2moe"), " known ones (nearest: qwen2)"},
+      {of_architecture("qwen2moe"), " known ones (same family: qwen2)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
       {tiny_llama()
@@ -155,10 +155,39 @@ TEST_CASE("cli/inspect shows a folder of an unsupported architecture") {
   const json report = inspected(folder.path), needs = needs_by_name(report);
   CHECK(report["metadata"]["hf.hidden_size"] == 4);
   CHECK(needs["MamaForCausalLM"]["here"] == false);
-  CHECK(needs["MamaForCausalLM"]["nearest"] == "LlamaForCausalLM");
+  CHECK(!needs["MamaForCausalLM"].contains("nearest"));  // only a similar word
   CHECK(needs["warp"]["here"] == false);
   CHECK(needs["I8"]["here"] == false);
   CHECK(needs["f32"]["here"] == true);
+  const Outcome run = chaski_run({"run", "-m", folder.path, "-p", "a"});
+  check_one_line(run, 3, "config.json: architectures[0] is \"MamaForCausalLM\", expected one of ");
+  CHECK_MESSAGE(!run.error_says("Llama"), run.err);
+  write_file(folder / "config.json", R"({"architectures": ["Llama5MoeForCausalLM"]})");
   check_one_line(chaski_run({"run", "-m", folder.path, "-p", "a"}), 3,
-                 "(nearest: LlamaForCausalLM)");
+                 "(same family: LlamaForCausalLM)");
+}
+
+TEST_CASE(
+    "cli/models that generate no text: run says what they are, and suggests no similar name") {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& architecture, const std::string& says) {
+    write_file(folder / "m/config.json", R"({"architectures": [")" + architecture + R"("]})");
+    write_file(folder / "m/model.safetensors", safetensors("{}", ""));
+    const Outcome run = chaski_run({"run", "-m", folder / "m", "-p", "a"});
+    check_one_line(run, 3,
+                   "m: is " + says + " (" + architecture +
+                       "), but chaski runs only models that generate text");
+    CHECK_MESSAGE(!run.error_says("nearest"), run.err);
+  };
+  refused("BertModel", "an embedding model");
+  refused("XLMRobertaModel", "an embedding model");
+  refused("BertForSequenceClassification", "a classifier or reranker");
+  refused("T5ForConditionalGeneration", "an encoder-decoder model");
+  refused("WhisperForConditionalGeneration", "a speech recognition model");
+  const std::string bert = write_file(folder / "bert.gguf", of_architecture("nomic-bert").build());
+  check_one_line(chaski_run({"run", "-m", bert, "-p", "a"}), 3,
+                 "is an embedding model (nomic-bert)");
+  const json needs = needs_by_name(inspected(bert));
+  CHECK(needs["nomic-bert"]["here"] == false);
+  CHECK(!needs["nomic-bert"].contains("nearest"));
 }

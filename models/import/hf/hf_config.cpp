@@ -12,11 +12,12 @@
 #include "models/architecture.h"
 #include "models/import/folder.h"
 #include "models/import/json_file.h"
+#include "models/other_kinds.h"
 
 namespace chaski {
 namespace {
 
-const Architecture& architecture_of(const Json& config) {
+const Architecture& architecture_of(const Json& config, const std::string& folder) {
   std::vector<std::string> known;
   for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
   const Json names = config["architectures"];
@@ -24,7 +25,8 @@ const Architecture& architecture_of(const Json& config) {
   const std::string name = names.at(0).str();
   for (const Architecture& a : architectures())
     if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
-  names.at(0).wrong(expected_names(name, known));
+  refuse_other_kind(folder, name);
+  names.at(0).wrong(expected_architecture(name, known));
 }
 
 const Architecture& architecture_of_text(const Json& part) {
@@ -280,7 +282,7 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   found.of_text = whole.has("text_config");
   const Json config = found.of_text ? whole["text_config"] : whole;
   const Architecture& architecture =
-      found.of_text ? architecture_of_text(config) : architecture_of(config);
+      found.of_text ? architecture_of_text(config) : architecture_of(config, folder);
   meta.set_str("general.architecture", architecture.name);
   const auto model = complete_model(architecture, meta,
                                     [&](const Key& key) { return look_up(key, config, meta); });
