@@ -1,6 +1,8 @@
 // The table of chat families, and how a row becomes tokens.
 #include "engine/conversation/chat_template.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "engine/conversation/own_template.h"
@@ -225,7 +227,8 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
                    tokenizer.adds_bos() || text.find("bos_token") != std::string::npos);
   std::string why = meta.origin + ": no chat template";
   if (!text.empty()) try {
-      out.own_ = std::make_shared<const OwnTemplate>(meta, tokenizer, thinks, tools);
+      out.own_ = std::make_shared<const OwnTemplate>(
+          text, meta.origin + ": tokenizer.chat_template", tokenizer, thinks, tools);
       out.begins_with_bos_ = tokenizer.adds_bos();
       return out;
     } catch (const Error& error) {
@@ -237,13 +240,26 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
   return out;
 }
 
+ChatTemplate ChatTemplate::chosen(const TemplateChoice& choice, const Tokenizer& tokenizer,
+                                  bool thinks, const Tools& tools) {
+  if (!choice.family.empty()) return named(choice.family, tokenizer);
+  ChatTemplate out(chat_families().back(), tokenizer, tokenizer.adds_bos());
+  out.own_ =
+      std::make_shared<const OwnTemplate>(choice.text, choice.origin, tokenizer, thinks, tools);
+  return out;
+}
+
+std::vector<std::string> ChatTemplate::names() {
+  std::vector<std::string> all;
+  for (const ChatFamily& family : chat_families()) all.emplace_back(family.name);
+  return all;
+}
+
 ChatTemplate ChatTemplate::named(std::string_view name, const Tokenizer& tokenizer) {
-  std::string known;
-  for (const ChatFamily& family : chat_families()) {
+  for (const ChatFamily& family : chat_families())
     if (family.name == name) return {family, tokenizer, tokenizer.adds_bos()};
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
-  }
-  fail(Exit::usage, "chat template \"{}\" is unknown, expected one of {}", escaped(name), known);
+  fail(Exit::usage, "chat template \"{}\" is unknown, expected one of {}", escaped(name),
+       fmt::join(names(), ", "));
 }
 
 // Splits the pattern at $, ~, {bos} and {eos}. All parts but the message may form control tokens.

@@ -29,6 +29,13 @@ struct ChatMessage {
   bool operator==(const ChatMessage&) const = default;
 };
 
+// A template that is used instead of the model's own one.
+struct TemplateChoice {
+  std::string family;        // a name of the table in chat_template.cpp, or
+  std::string text, origin;  // a Jinja template, and where it comes from for messages
+  bool given() const { return !family.empty() || !origin.empty(); }
+};
+
 struct ChatFamily;  // a row of the table in chat_template.cpp
 class OwnTemplate;
 
@@ -39,6 +46,10 @@ class ChatTemplate {
   // enable_thinking = false unless `thinks`. The tokenizer must outlive the result.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
                              const Tools& tools = {});
+  // Throws what OwnTemplate throws if the chosen template cannot be run.
+  static ChatTemplate chosen(const TemplateChoice& choice, const Tokenizer& tokenizer, bool thinks,
+                             const Tools& tools);
+  static std::vector<std::string> names();  // of the families
   // Throws Error(usage), which lists the known names, if `name` is not one of them.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);
 

@@ -8,13 +8,40 @@
 
 namespace chaski {
 
-Conversation::Conversation(const ConversationModel& model, ConversationOptions options)
+namespace {
+
+ChatTemplate format_of(const ConversationModel& model, const ConversationOptions& options) {
+  const Tools& tools = options.tools.tools;
+  return options.chat_template.given()
+             ? ChatTemplate::chosen(options.chat_template, model.tokenizer, options.thinks, tools)
+             : ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools);
+}
+
+std::string template_text(const ConversationModel& model, const TemplateChoice& choice) {
+  return choice.given() ? choice.text : model.meta.str("tokenizer.chat_template", "");
+}
+
+}  // namespace
+
+Conversation::Conversation(const ConversationModel& model, const ConversationOptions& options)
     : model_(model),
-      tools_(options.tools.tools),
-      format_(ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools_)),
-      tool_calling_(options.tools, format_, model.meta, model.tokenizer, model.name),
-      system_(std::move(options.system)) {
+      thinks_(options.thinks),
+      tools_(options.tools),
+      format_(format_of(model, options)),
+      tool_calling_(tools_, format_, template_text(model, options.chat_template), model.tokenizer,
+                    model.name),
+      system_(options.system) {
   clear();
+}
+
+void Conversation::change_model(const ConversationModel& model,
+                                const TemplateChoice& chat_template) {
+  ChatTemplate format = format_of(model, {"", thinks_, tools_, chat_template});
+  ToolCalling calling(tools_, format, template_text(model, chat_template), model.tokenizer,
+                      model.name);
+  model_.emplace(model);
+  format_ = std::move(format), tool_calling_ = std::move(calling);
+  rewriting_reported_ = false;
 }
 
 std::vector<TokenId> Conversation::tokens() const {
@@ -24,7 +51,7 @@ std::vector<TokenId> Conversation::tokens() const {
 void Conversation::set_system(const std::string& text) {
   if (has_system()) messages_.erase(messages_.begin());
   system_ = text;
-  messages_.insert(messages_.begin(), {"system", system_});
+  if (!text.empty()) messages_.insert(messages_.begin(), {"system", system_});
 }
 
 void Conversation::clear() {
@@ -33,6 +60,14 @@ void Conversation::clear() {
 }
 
 void Conversation::ask(const std::string& question) { messages_.push_back({"user", question}); }
+
+const ToolCall* Conversation::open_call() const {
+  const auto answer = std::find_if(messages_.rbegin(), messages_.rend(),
+                                   [](const ChatMessage& m) { return m.role != "tool"; });
+  const size_t results = size_t(answer - messages_.rbegin());
+  const bool open = answer != messages_.rend() && results < answer->calls.size();
+  return open ? &answer->calls[results] : nullptr;
+}
 
 void Conversation::add_tool_result(const ToolCall& call, const std::string& text) {
   messages_.push_back({"tool", text, {}, call.id, call.name});
@@ -79,21 +114,21 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
     on_event({.kind = AnswerEvent::Kind::rewritten, .count = size_t(question)});
   }
   const size_t whole = prompt.size();
-  if (int(whole) < model_.context_length) return prompt;
+  if (int(whole) < model_->context_length) return prompt;
   const bool drops = options.context_policy != ContextPolicy::stop;
   const size_t dropped = drops ? drop_turns(prompt) : 0;
-  if (drops && int(prompt.size()) >= model_.context_length)
+  if (drops && int(prompt.size()) >= model_->context_length)
     throw ContextOverflow(
         fmt::format("this message alone does not fit into the context of {} tokens, expected a "
                     "shorter one or a larger --ctx",
-                    model_.context_length),
+                    model_->context_length),
         true);
   if (!drops)
     throw ContextOverflow(
         fmt::format("the conversation with this question has {} tokens, but the context holds {} "
                     "and the answer needs room: give --ctx N for a larger context if the model "
                     "supports it, or --context-policy shift",
-                    whole, model_.context_length),
+                    whole, model_->context_length),
         false);
   on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});
   return prompt;
@@ -103,14 +138,14 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
 size_t Conversation::drop_turns(std::vector<TokenId>& prompt) {
   std::vector<ChatMessage> kept = messages_;
   const ptrdiff_t first = has_system() ? 1 : 0;
-  while (int(prompt.size()) > model_.context_length / 2) {
+  while (int(prompt.size()) > model_->context_length / 2) {
     const auto next = std::find_if(kept.begin() + first + 1, kept.end(),
                                    [](const ChatMessage& m) { return m.role == "user"; });
     if (next == kept.end()) break;
     kept.erase(kept.begin() + first, next);
     prompt = format_.render(kept, true);
   }
-  if (int(prompt.size()) >= model_.context_length) return 0;
+  if (int(prompt.size()) >= model_->context_length) return 0;
   const size_t dropped = messages_.size() - kept.size();
   messages_ = std::move(kept);
   return dropped;
@@ -132,7 +167,7 @@ bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
   constexpr size_t kLooked = 8;  // tokens
   std::string end;
   for (const TokenId token : prompt.last(std::min(prompt.size(), kLooked)))
-    end += model_.tokenizer.raw(token);
+    end += model_->tokenizer.raw(token);
   return end.find("<think>") != std::string::npos && end.find("</think>") == std::string::npos;
 }
 
@@ -160,11 +195,11 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     if (forced) {
       all.grammar = tool_calling_.forced();
       answer.text = syntax->opens;
-      const auto opens = model_.tokenizer.encode_with_control(answer.text);
+      const auto opens = model_->tokenizer.encode_with_control(answer.text);
       prompt.insert(prompt.end(), opens.begin(), opens.end());
     }
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
-    stream.emplace(ends_in_thought(prompt), syntax, tools_, calls_before, on_event);
+    stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, calls_before, on_event);
     stream->push(answer.text);
     answer.result = generate(prompt, all, [&](std::string_view part) {
       stream->push(part);
@@ -179,7 +214,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     throw;
   }
   if (syntax) {
-    ToolAnswer read = read_answer(*syntax, tools_, answer.text, calls_before);
+    ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, calls_before);
     answer.content = std::move(read.content), answer.calls = std::move(read.calls);
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
   }

@@ -27,6 +27,7 @@ struct ConversationOptions {
   std::string system;  // empty: no system message
   bool thinks = true;  // false: the template is asked for answers without thinking
   ToolOptions tools;
+  TemplateChoice chat_template = {};  // empty: the model's own
 };
 
 // The conversation with its last question does not fit into the context.
@@ -49,9 +50,14 @@ struct Answer {
 // Not thread-safe: one thread at a time calls it. `generate` and `on_event` run in that thread.
 class Conversation {
  public:
-  // Throws Error(usage) if the chat template cannot use the tools.
-  Conversation(const ConversationModel& model, ConversationOptions options);
+  // Throws Error(usage) if the chat template cannot use the tools, Error(bad_file) if a chosen
+  // template cannot be run.
+  Conversation(const ConversationModel& model, const ConversationOptions& options);
   Conversation(const Conversation&) = delete;
+
+  // Continues with another model. Throws what the constructor throws, and then nothing has changed.
+  // The old model may be closed before.
+  void change_model(const ConversationModel& model, const TemplateChoice& chat_template = {});
 
   const ChatTemplate& format() const { return format_; }
   const ToolCalling& tool_calling() const { return tool_calling_; }
@@ -61,11 +67,14 @@ class Conversation {
 
   bool has_system() const { return !messages_.empty() && messages_[0].role == "system"; }
   const std::string& system() const { return system_; }
-  // Replaces the system message, also for conversations after clear().
+  // Replaces the system message, also for conversations after clear(). An empty text removes it.
   void set_system(const std::string& text);
   void clear();  // removes all messages except the system message
 
   void ask(const std::string& question);
+  // The first call of the last answer that has no result yet; null: the next message is a
+  // question.
+  const ToolCall* open_call() const;
   // What a tool returned for a call of the last answer.
   void add_tool_result(const ToolCall& call, const std::string& text);
   const ChatMessage* last_question() const;  // null: there is none
@@ -102,8 +111,9 @@ class Conversation {
   bool ends_in_thought(std::span<const TokenId> prompt) const;
   std::vector<ChatMessage>::iterator find_question();
 
-  const ConversationModel model_;
-  Tools tools_;
+  std::optional<ConversationModel> model_;  // optional: references cannot be assigned
+  bool thinks_;
+  ToolOptions tools_;
   ChatTemplate format_;
   ToolCalling tool_calling_;
   std::string system_;

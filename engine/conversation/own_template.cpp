@@ -11,7 +11,6 @@ namespace {
 using jinja::Text;
 using jinja::View;
 
-const std::string kKey = "tokenizer.chat_template";
 constexpr std::string_view kRules = "Speak like a heron.", kQuestion = "Where is the river?",
                            kAnswer = "Behind the reeds.";
 
@@ -68,11 +67,9 @@ bool begins_with_answer(View text, const std::string& answer) {
 
 }  // namespace
 
-OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool thinks,
-                         const Tools& tools)
-    : template_(meta.str(kKey), meta.origin + ": " + kKey),
-      now_(std::time(nullptr)),
-      drops_space_(is_phi3(tokenizer)) {
+OwnTemplate::OwnTemplate(const std::string& text, const std::string& origin,
+                         const Tokenizer& tokenizer, bool thinks, const Tools& tools)
+    : template_(text, origin), now_(std::time(nullptr)), drops_space_(is_phi3(tokenizer)) {
   jinja::Budget budget = jinja::Budget::unlimited();
   names_ = {{"tools", tools.value()}, {"documents", {}}};
   if (!thinks) names_.emplace_back("enable_thinking", jinja::Value(false));
@@ -83,7 +80,7 @@ OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool 
   const ChatMessage question{"user", std::string(kQuestion)};
   const Text asked = run({&question, 1}, true);
   if (std::none_of(asked.begin(), asked.end(), [](char32_t c) { return c & jinja::kFromOutside; }))
-    fail(Exit::bad_file, "{}: {}: does not show the message of the user", meta.origin, kKey);
+    fail(Exit::bad_file, "{}: does not show the message of the user", origin);
   takes_system_ =
       shows(std::vector<ChatMessage>{{"system", std::string(kRules)}, question}, kRules);
   stop_ = found_stop(tokenizer);

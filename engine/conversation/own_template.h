@@ -15,11 +15,11 @@ namespace chaski {
 
 class OwnTemplate {
  public:
-  // Reads tokenizer.chat_template, which must exist. The time is fixed now, so a date in the
-  // template does not change later. Throws Error(bad_file) if it is not a valid template, or fails
-  // for a plain question or does not show it.
-  OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
-              const Tools& tools = {});
+  // `origin` is the template's name in messages. The time is fixed now, so a date in the template
+  // does not change later. Throws Error(bad_file) if it is not a valid template, or fails for a
+  // plain question or does not show it.
+  OwnTemplate(const std::string& text, const std::string& origin, const Tokenizer& tokenizer,
+              bool thinks = true, const Tools& tools = {});
 
   struct Piece {
     std::string text;

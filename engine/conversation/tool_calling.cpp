@@ -7,7 +7,7 @@
 namespace chaski {
 
 ToolCalling::ToolCalling(const ToolOptions& options, const ChatTemplate& format,
-                         const Metadata& meta, const Tokenizer& tokenizer,
+                         std::string_view template_text, const Tokenizer& tokenizer,
                          const std::string& model) {
   if (options.tools.empty()) return;
   if (!format.own() || !format.own()->takes_tools())
@@ -15,7 +15,7 @@ ToolCalling::ToolCalling(const ToolOptions& options, const ChatTemplate& format,
          "{}: its chat template does not show tools to the model, expected a model trained to call "
          "tools",
          model);
-  syntax_ = tool_syntax(meta.str("tokenizer.chat_template", ""));
+  syntax_ = tool_syntax(template_text);
   const bool forces = options.choice != "auto";
   if (forces && (!syntax_ || !syntax_->can_be_forced))
     fail(Exit::usage,

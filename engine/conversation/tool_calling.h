@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/conversation/chat_template.h"
@@ -18,10 +19,11 @@ struct ToolOptions {
 class ToolCalling {
  public:
   ToolCalling() = default;  // no tools
-  // `model` is its name for messages. Throws Error(usage) if the chat template does not show tools,
-  // or if a call is required and cannot be forced. The tokenizer must outlive the object.
-  ToolCalling(const ToolOptions& options, const ChatTemplate& format, const Metadata& meta,
-              const Tokenizer& tokenizer, const std::string& model);
+  // `template_text` is the Jinja text of the format, `model` its name for messages. Throws
+  // Error(usage) if the chat template does not show tools, or if a call is required and cannot be
+  // forced. The tokenizer must outlive the object.
+  ToolCalling(const ToolOptions& options, const ChatTemplate& format,
+              std::string_view template_text, const Tokenizer& tokenizer, const std::string& model);
 
   // How calls are spelled; null: no tools, or calls stay text.
   const ToolSyntax* syntax() const { return syntax_; }

@@ -175,3 +175,55 @@ TEST_CASE("chat: a conversation is saved under its own name only, and loaded wit
   third.conversation.ask("Something else");
   CHECK(error_of([&] { third.conversation.save(path, {}); }).code == Exit::usage);
 }
+
+TEST_CASE("chat: a conversation knows which call waits for its result") {
+  const auto call = [](int a) {
+    return fmt::format("<tool_call>{{\"name\": \"add\", \"arguments\": {{\"a\": {}}}}}</tool_call>",
+                       a);
+  };
+  Talk talk(10000, with_tools("auto"));
+  Conversation& conversation = talk.conversation;
+  CHECK(conversation.open_call() == nullptr);
+  conversation.ask("1 + 1?");
+  CHECK(conversation.open_call() == nullptr);
+  talk.answer(call(1) + call(2), 100);
+  for (const char* arguments : {"{\"a\":1}", "{\"a\":2}"}) {
+    const ToolCall* const open = conversation.open_call();
+    REQUIRE(open);
+    CHECK_EQ(open->arguments, arguments);
+    conversation.add_tool_result(ToolCall(*open), "2");
+  }
+  CHECK(conversation.open_call() == nullptr);
+  talk.answer("Two.", 100);
+  CHECK(conversation.open_call() == nullptr);
+  conversation.ask("And?");
+  talk.answer(call(3), 100);
+  conversation.drop_question();
+  CHECK(conversation.open_call() == nullptr);
+}
+
+TEST_CASE("chat: another model continues a conversation with its own or a chosen template") {
+  const std::string colons = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+  Talk talk;
+  Conversation& conversation = talk.conversation;
+  conversation.set_system("Be kind.");
+  conversation.ask("One?");
+  talk.answer("First.", 100);
+  const Own other(colons);
+  const ConversationModel model{other.meta, *other.tokenizer, 10000, "other"};
+  conversation.change_model(model);
+  conversation.ask("Two?");
+  talk.answer("Second.", 100);
+  CHECK_EQ(talk.prompt, "system: Be kind.\nuser: One?\nassistant: First.\nuser: Two?\n");
+  conversation.change_model(model, {"", "{{ messages[-1].content }}!", "here"});
+  conversation.ask("Three?");
+  talk.answer("Third.", 100);
+  CHECK_EQ(talk.prompt, "Three?!");
+  // A template that cannot be run changes nothing.
+  CHECK_THROWS_AS(conversation.change_model(model, {"", "{% for %}", "here"}), Error);
+  conversation.ask("Four?");
+  talk.answer("Fourth.", 100);
+  CHECK_EQ(talk.prompt, "Four?!");
+  conversation.set_system("");
+  CHECK_FALSE(conversation.has_system());
+}
