@@ -1,7 +1,6 @@
 // chaski chat: a conversation in the terminal; one question with -p, -f or a pipe; or, with
-// --lines, one question in each line of a pipe. A message of several lines is put between two """,
-// has a backslash at the end of each line, or is pasted. stdout carries the answers only.
-// When a conversation no longer fits into the context, chat either refuses the question or, with
+// --lines, one question in each line of a pipe. stdout carries the answers only. When a
+// conversation no longer fits into the context, chat either refuses the question or, with
 // --context-policy, says what it drops.
 #include "main/commands/chat.h"
 
@@ -23,7 +22,7 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kBlock = "\"\"\"", kSpace = " \t\r\n";
+constexpr std::string_view kSpace = " \t\r\n";
 
 std::string whole_question(const ChatFlags& flags) {
   std::string text = flags.question.read().value_or("");
@@ -32,7 +31,7 @@ std::string whole_question(const ChatFlags& flags) {
   return text;
 }
 
-// Where typed lines are kept for the next chat; empty: nowhere.
+// Where typed messages are kept for the next chat; empty: nowhere.
 std::string history_file(const ChatFlags& flags) {
   const std::string folder = state_folder();
   return flags.no_history || !flags.interactive() || folder.empty() ? "" : folder + "/history";
@@ -44,11 +43,11 @@ Interruption::Scope interruption_scope(const ChatFlags& flags) {
                              : Interruption::Scope::program;
 }
 
+}  // namespace
+
 ConversationModel model_of(const Engine& engine) {
   return {engine.meta(), engine.tokenizer(), engine.context_length(), engine.path()};
 }
-
-}  // namespace
 
 bool ChatFlags::interactive() const { return stdin_is_terminal() && !question.given(); }
 
@@ -56,7 +55,7 @@ Chat::Chat(ChatFlags& flags)
     : flags_(flags),
       speaker_(flags.generation),
       conversation_(model_of(*speaker_.engine),
-                    {flags.system, flags.think != "off", flags.tools.options()}),
+                    {flags.system, flags.think != "off", flags.tools.options(), flags.format}),
       settings_(flags.generation),
       interactive_(flags.interactive()),
       interruption_(interruption_scope(flags)),
@@ -67,17 +66,21 @@ Chat::Chat(ChatFlags& flags)
   speaker_.shows_reading = !flags.json.any();
 }
 
-void Chat::begin() {
+void Chat::put_template_notices() {
   const ChatTemplate& format = conversation_.format();
   if (const std::string& line = conversation_.tool_calling().notice(); !line.empty())
     put_notice(line);
   if (!format.notice().empty()) put_notice(format.notice());
-  if (format.own() && !format.own()->takes_system() && !flags_.system.empty())
+  if (format.own() && !format.own()->takes_system() && conversation_.has_system())
     put_notice(
         "the chat template does not support system messages: the text is put before the first "
         "question");
   if (flags_.think == "off" && !(format.own() && format.own()->thinking_can_be_off()))
     put_notice("the chat template cannot turn thinking off: --think hide does not print it");
+}
+
+void Chat::begin() {
+  put_template_notices();
   if (flags_.resume.empty()) return;
   load(flags_.resume);
   // --system on the command line replaces the system message of the file.
@@ -97,54 +100,58 @@ int Chat::talk() {
   bool ends_at_interrupt = false;  // Ctrl-C at an empty prompt, twice in a row
   while (!over_) {
     interruption_.reset();
-    const Message message = read();
+    const Message message = editor_.read(prompt().c_str());
     if (message.result == LineEditor::Result::end) break;
     const bool interrupted = message.result == LineEditor::Result::interrupted;
+    const bool empty =
+        interrupted && message.text.empty() && !message.dropped && !conversation_.open_call();
+    if (empty && ends_at_interrupt) break;
+    ends_at_interrupt = empty;
     if (interrupted)
-      edits_ = false;
+      drop(message);
     else
       take(message);
-    const bool empty = interrupted && message.text.empty();
-    if (empty && ends_at_interrupt) break;
-    if (interrupted) put_note(empty ? "^C (again, /quit or Ctrl-D ends the chat)" : "^C");
-    ends_at_interrupt = empty;
   }
+  if (conversation_.open_call() && !over_)
+    put_note("no result: the question and its tool calls are removed");
   if (interactive_ && !over_) put_note("");
   return status_;
 }
 
-// Reads one line, or the lines of one message.
-Chat::Message Chat::read(const std::string& prompt) {
-  Message out;
-  out.result = editor_.read(prompt.c_str(), out.text);
-  out.one_line = !editor_.pasted();
-  if (out.result != LineEditor::Result::line || !out.one_line) return out;
-  const bool block = out.text.starts_with(kBlock);
-  if (block) out.text.erase(0, kBlock.size());
-  while (block ? !out.text.ends_with(kBlock) : out.text.ends_with('\\')) {
-    out.one_line = false;
-    if (!block) out.text.pop_back();
-    std::string line;
-    const LineEditor::Result result = editor_.read("... ", line);
-    if (result == LineEditor::Result::interrupted) return {result, "", true};
-    if (result == LineEditor::Result::end) return out;
-    out.text += (out.text.empty() && block ? "" : "\n") + line;
-  }
-  if (block) {
-    out.text.resize(out.text.size() - kBlock.size());
-    if (out.text.ends_with('\n')) out.text.pop_back();
-    out.one_line = false;
-  }
-  return out;
+// The prompt of the next message. If it is the result of a tool call, shows the call first.
+std::string Chat::prompt() {
+  const ToolCall* const call = edits_ ? nullptr : conversation_.open_call();
+  if (!call) return "> ";
+  if (interactive_ && !std::exchange(call_is_shown_, true))
+    put(fmt::format("call {} {}\nType or paste the tool's result. Ctrl-C removes the question.\n",
+                    escaped(call->name), escaped(call->arguments)));
+  return fmt::format("{} returns> ", escaped(call->name));
 }
 
+// Ctrl-C at the prompt.
+void Chat::drop(const Message& interrupted) {
+  const bool edits = std::exchange(edits_, false);
+  if (interrupted.dropped)
+    return put_note(
+        fmt::format("^C: the paste is dropped after {}", counted(*interrupted.dropped, "byte")));
+  if (!edits && conversation_.open_call()) {
+    conversation_.drop_question();
+    return put_note("no result: the question and its tool calls are removed");
+  }
+  put_note(interrupted.text.empty() ? "^C (again, /quit or Ctrl-D ends the chat)" : "^C");
+}
+
+// A message of several lines is a command only if it begins with one that exists.
 void Chat::take(const Message& message) {
   const std::string& text = message.text;
   const bool edits = std::exchange(edits_, false);
+  const bool one_line = text.find('\n') == std::string::npos;
+  if (!message.literal && text.starts_with('/') && (one_line || command_of(text)))
+    return run_command(text);
+  if (!edits && conversation_.open_call()) return take_tool_result(text);
   if (text.find_first_not_of(kSpace) == std::string::npos) return;
-  if (message.one_line && text[0] == '/') return run_command(text);
   if (edits) conversation_.drop_question();
-  ask(text);
+  ask(with_files(text));
 }
 
 void Chat::report_error(Exit code, const std::string& line) {
@@ -152,16 +159,23 @@ void Chat::report_error(Exit code, const std::string& line) {
   if (!interactive_ && status_ == 0) status_ = int(code);
 }
 
-// Asks a question, and continues while answers call tools and their results can be read.
 void Chat::ask(const std::string& question) {
   conversation_.ask(question);
-  for (bool first = true; reply(first) && read_tool_results(); first = false) {
-  }
+  reply(true);
 }
 
-// Shows the answer to the last message. Returns whether results of its tool calls are wanted.
-bool Chat::reply(bool to_question) {
+// The answer continues when every call has its result.
+void Chat::take_tool_result(const std::string& text) {
+  const ToolCall call = *conversation_.open_call();
+  conversation_.add_tool_result(call, with_files(text));
+  call_is_shown_ = false;
+  if (!conversation_.open_call()) reply(false);
+}
+
+// Shows the answer to the last message.
+void Chat::reply(bool to_question) {
   using Thinking = AnswerView::Thinking;
+  call_is_shown_ = false;
   AnswerView view({think_ == "hide"   ? Thinking::hidden
                    : think_ == "auto" ? Thinking::folded
                                       : Thinking::shown,
@@ -179,13 +193,10 @@ bool Chat::reply(bool to_question) {
                   : std::string(error.what()) +
                         "; the question is removed: /undo removes the one before, /clear starts "
                         "a new conversation");
-    return false;
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     if (!interactive_ || error.code == Exit::io) throw;
     put_error(error.what());
-    return false;
   }
-  return !conversation_.messages().back().calls.empty() && (interactive_ || flags_.lines);
 }
 
 void Chat::take_event(const AnswerEvent& event, AnswerView& view) {
@@ -230,28 +241,6 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
   }
   report_end(result);
   if (nothing) put_notice("stopped before the answer began: the question stays, /undo removes it");
-}
-
-// Reads the result of each tool call of the last answer: a line or a paste. False if one is
-// missing: then the question is removed.
-bool Chat::read_tool_results() {
-  const std::vector<ToolCall> calls = conversation_.messages().back().calls;
-  for (const ToolCall& call : calls) {
-    interruption_.reset();
-    if (interactive_)
-      put(fmt::format("call {} {}\nType or paste the tool's result. Ctrl-C removes the question.\n",
-                      escaped(call.name), escaped(call.arguments)));
-    const Message given = read(fmt::format("{} returns> ", escaped(call.name)));
-    if (given.result != LineEditor::Result::line) {
-      conversation_.drop_question();
-      over_ = given.result == LineEditor::Result::end;
-      put_note("no result: the question and its tool calls are removed");
-      return false;
-    }
-    conversation_.add_tool_result(call, given.text);
-  }
-  interruption_.reset();
-  return true;
 }
 
 void Chat::report_end(const GenerateResult& result) {
@@ -307,6 +296,8 @@ void Chat::Total::add(const GenerateResult& r) {
 
 namespace {
 
+constexpr const char* kFirstModel = "chaski chat -m smollm2";
+
 int chat(ChatFlags& flags) {
   flags.generation.resolve_config_conflicts();
   flags.generation.check();
@@ -321,9 +312,14 @@ int chat(ChatFlags& flags) {
     flags.generation.answer_cache.clear();
   }
   flags.tools.read();
+  flags.format = template_of(flags.chat_template);
   flags.generation.choose_seed();
   std::optional<std::string> question;
   if (!flags.interactive() && !flags.lines) question = whole_question(flags);
+  if (flags.generation.model.engine.model.empty())
+    put_notice(
+        "the built-in model only tells stories; this command gets one that answers questions: " +
+        std::string(kFirstModel));
   Chat chat(flags);
   chat.begin();
   return question ? chat.answer_once(*question) : chat.talk();
@@ -343,6 +339,7 @@ Action declare_chat(Flags parser) {
   parser.add("--resume", flags->resume, "continue a conversation saved with /save")
       .not_empty("a file")
       .type("FILE");
+  declare_chat_template(parser, flags->chat_template);
   flags->question.declare(parser);
   flags->question.text_flag.help("ask one question, print its answer and exit");
   flags->question.file_flag.help(
@@ -368,7 +365,9 @@ Action declare_chat(Flags parser) {
   parser.add_switch("--no-word-wrap", flags->no_word_wrap,
                     "break lines at the edge of the terminal, not between words");
   parser.named("--json").help(kJsonOfText);
-  parser.add_switch("--no-history", flags->no_history, "do not keep typed lines for the next chat");
+  parser.add_switch("--no-history", flags->no_history,
+                    "do not keep typed messages for later chats");
+  parser.table({"Commands of a conversation", Chat::manual()});
   parser.example("A conversation; /help lists its commands",
                  "chaski chat -m model.gguf --system \"Be brief.\"");
   parser.example("One question", "chaski chat -m model.gguf -p \"What is a relay?\" -n 100");

@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/conversation/conversation.h"
@@ -16,11 +17,14 @@
 
 namespace chaski {
 
+ConversationModel model_of(const Engine& engine);
+
 struct ChatFlags {
   GenerationFlags generation;
   PromptFlags question;
   ToolFlags tools;
-  std::string system, resume, think = "auto";
+  std::string system, resume, think = "auto", chat_template;
+  TemplateChoice format;  // of --chat-template
   Flag system_flag;
   std::vector<Flag> settings;  // the flags that /set can change
   JsonForm json;
@@ -39,16 +43,17 @@ class Chat {
   int answer_once(const std::string& question);
   // Reads messages and commands until the input ends.
   int talk();
+  // The slash commands with their arguments, and what they do.
+  static std::vector<std::pair<std::string, std::string>> manual();
 
  private:
-  struct Message {
-    LineEditor::Result result;
-    std::string text;
-    bool one_line = true;  // only such a message can be a command
-  };
+  using Message = LineEditor::Message;
   struct Command {
     const char *name, *argument, *help;
     void (Chat::*run)(const std::string& argument);
+  };
+  struct AttachedFile {
+    std::string path, text;
   };
   // Sums over all answers of this chat.
   struct Total {
@@ -60,13 +65,15 @@ class Chat {
   };
 
   // chat.cpp: messages and answers
-  Message read(const std::string& prompt = "> ");
+  void put_template_notices();
+  std::string prompt();
   void take(const Message& message);
+  void drop(const Message& interrupted);
   void ask(const std::string& question);
-  bool reply(bool to_question);
+  void take_tool_result(const std::string& text);
+  void reply(bool to_question);
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
-  bool read_tool_results();
   void report_end(const GenerateResult& result);
   std::string state_line(const GenerateResult& result) const;
   std::string of_context(size_t tokens) const;
@@ -76,38 +83,55 @@ class Chat {
   // chat_commands.cpp: slash commands
   static std::span<const Command> commands();
   static std::vector<std::string> names_of_commands();
+  // The command at the beginning of a message; null: none.
+  static const Command* command_of(const std::string& message);
   void run_command(const std::string& line);
   std::vector<LineEditor::Completion> completions(const std::string& typed);
   void help(const std::string&);
   void quit(const std::string&) { over_ = true; }
-  void clear(const std::string&) { conversation_.clear(); }
+  void clear(const std::string&);
   void set_system(const std::string& text);
   void undo(const std::string&);
   void retry(const std::string&);
-  void edit(const std::string&);
-  void set(const std::string& text);
-  std::vector<std::string> change_settings(const std::vector<std::string>& words);
-  void take_settings(Settings saved, const std::string& path);
-  void show_settings();
-  void show(const std::string&);
-  void stats(const std::string&);
+  void edit(const std::string& where);
+  void edit_in_editor(const std::string& question);
+  void attach(const std::string& path);
+  std::string with_files(std::string text);
+  void history(const std::string&);
+  void show_last_turns();
   void copy(const std::string&);
   void save(const std::string& path);
   void load(const std::string& path);
   void think(const std::string& how);
+
+  // chat_settings.cpp: slash commands about the model and the settings
+  void change_model(const std::string& name);
+  void set(const std::string& text);
+  std::string shown_model() const;
+  static std::string read_setting(GenerationFlags& settings, const std::string& typed,
+                                  const std::string& value);
+  void change_settings(const Settings& changes);
+  void take_settings(Settings saved, const std::string& path);
+  void forget_settings();
+  void show_settings();
+  void show(const std::string&);
+  void stats(const std::string&);
   void count_tokens(const std::string&);
 
   const ChatFlags& flags_;
   Speaker speaker_;
   Conversation conversation_;
-  GenerationFlags settings_;  // the flags with the changes of /set
+  GenerationFlags settings_;    // the flags with the changes of /set
+  bool changed_model_ = false;  // by /model
   const bool interactive_;
   Interruption interruption_;
   LineEditor editor_;
   std::string think_, thought_;  // thought_: of the last answer
   Total total_;
-  Settings changed_;    // by /set or by a loaded conversation
-  bool edits_ = false;  // the next question replaces the last one
+  Settings changed_;                 // by /set or by a loaded conversation
+  std::vector<AttachedFile> files_;  // for the next message
+  bool edits_ = false;               // the next question replaces the last one
+  bool call_is_shown_ = false;       // the tool call that waits for its result
   bool over_ = false;
   int status_ = 0;  // exit status of the program
 };

@@ -1,16 +1,19 @@
-// The slash commands of chat.
+// The slash commands of chat about messages. chat_settings.cpp has those about model and settings.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "engine/shelf/inspection.h"  // for likely_name()
+#include "engine/shelf/shelf.h"
+#include "engine/text/characters.h"
 #include "main/commands/chat.h"
+#include "main/commands/transcript.h"
 #include "main/flags/options.h"
 #include "main/terminal/output.h"
+#include "main/terminal/text_editor.h"
 
 namespace chaski {
 
@@ -18,21 +21,14 @@ namespace {
 
 constexpr std::string_view kStatesEnding = ".kv";  // FILE.kv has the KV cache of conversation FILE
 const std::vector<std::string> kThinkModes = {"auto", "show", "hide"};  // of /think
+const std::vector<std::string> kEditPlaces = {"here", "editor"};        // of /edit
+constexpr size_t kTurnsShown = 2, kLinesShown = 10;  // of a conversation that is continued
 
 std::string states_file(const std::string& path) { return path + std::string(kStatesEnding); }
 
 std::string without_ending(const std::string& path) {
   return path.substr(0, path.size() - kStatesEnding.size());
 }
-
-std::string text_of(const Settings& settings) {
-  std::string text;
-  for (const auto& [name, value] : settings)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  return text;
-}
-
-double rate(uint64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; }
 
 }  // namespace
 
@@ -43,10 +39,19 @@ std::span<const Chat::Command> Chat::commands() {
       {"/clear", "", "start a new conversation", &Chat::clear},
       {"/undo", "", "remove the last question and its answer", &Chat::undo},
       {"/retry", "", "generate another answer to the last question", &Chat::retry},
-      {"/edit", "", "change the last question and ask it again", &Chat::edit},
+      {"/edit", "[HOW]",
+       "change the last question and ask it again: here, in $EDITOR (editor), or, without HOW, in "
+       "$EDITOR if it has several lines",
+       &Chat::edit},
+      {"/file", "FILE", "send the text of a file with the next message; \"\" takes it back",
+       &Chat::attach},
+      {"/history", "", "show the conversation", &Chat::history},
       {"/save", "FILE", "save the conversation; its KV cache goes to FILE.kv", &Chat::save},
       {"/load", "FILE", "continue a saved conversation", &Chat::load},
-      {"/set", "NAME VALUE", "change a setting; names are those of the flags: /set temp 0.5",
+      {"/model", "MODEL", "continue the conversation with another model", &Chat::change_model},
+      {"/set", "NAME VALUE",
+       "change a setting; names are those of the flags: /set temp 0.5, /set stop \"END\"; also "
+       "system; \"\" turns a text off",
        &Chat::set},
       {"/show", "", "show model, template, system message and settings", &Chat::show},
       {"/tokens", "", "show how much of the context is used", &Chat::count_tokens},
@@ -67,27 +72,47 @@ std::vector<std::string> Chat::names_of_commands() {
   return names;
 }
 
+const Chat::Command* Chat::command_of(const std::string& message) {
+  const std::string name = message.substr(0, message.find_first_of(" \n"));
+  const auto found =
+      std::ranges::find_if(commands(), [&](const Command& each) { return name == each.name; });
+  return found == commands().end() ? nullptr : &*found;
+}
+
+std::vector<std::pair<std::string, std::string>> Chat::manual() {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const Command& command : commands())
+    rows.emplace_back(
+        fmt::format("{}{}{}", command.name, *command.argument ? " " : "", command.argument),
+        command.help);
+  return rows;
+}
+
 void Chat::run_command(const std::string& line) {
-  const size_t space = std::min(line.find(' '), line.size());
-  const std::string name = line.substr(0, space);
-  const size_t begin = line.find_first_not_of(' ', space);
+  const size_t end = std::min(line.find_first_of(" \n"), line.size());
+  const std::string name = line.substr(0, end);
+  const size_t begin = line.find_first_not_of(" \n", end);
   std::string argument = begin == std::string::npos ? "" : line.substr(begin);
   argument.erase(argument.find_last_not_of(' ') + 1);  // Tab adds a space after a word
-  for (const Command& command : commands()) {
-    if (name != command.name) continue;
-    if (!argument.empty() && !*command.argument)
-      return report_error(Exit::usage,
-                          fmt::format("{} takes no argument, found \"{}\"", name, argument));
-    try {
-      return (this->*command.run)(argument);
-    } catch (const Error& error) {
-      return report_error(error.code, error.what());
-    }
+  const Command* const command = command_of(line);
+  if (!command) {
+    const std::string likely = likely_name(name, names_of_commands());
+    return report_error(
+        Exit::usage,
+        fmt::format(
+            "{} is not a command, {}{}", name,
+            likely.empty() ? "/help lists the commands" : fmt::format("did you mean {}?", likely),
+            conversation_.open_call() ? "; put a result that begins with / between two \"\"\""
+                                      : ""));
   }
-  const std::string likely = likely_name(name, names_of_commands());
-  report_error(Exit::usage, fmt::format("{} is not a command, {}", name,
-                                        likely.empty() ? "/help lists the commands"
-                                                       : fmt::format("did you mean {}?", likely)));
+  if (!argument.empty() && !*command->argument)
+    return report_error(Exit::usage,
+                        fmt::format("{} takes no argument, found \"{}\"", name, argument));
+  try {
+    (this->*command->run)(argument);
+  } catch (const Error& error) {
+    report_error(error.code, error.what());
+  }
 }
 
 // What the typed beginning of a line can be completed to.
@@ -107,31 +132,52 @@ std::vector<LineEditor::Completion> Chat::completions(const std::string& typed) 
     if (typed.substr(0, space) != command.name) continue;
     const std::string_view argument = command.argument;
     if (argument == "FILE") all = completions_of_files(front, typed.substr(space + 1));
-    if (argument == "[HOW]") offer(front, kThinkModes);
+    if (argument == "[HOW]") offer(front, command.run == &Chat::think ? kThinkModes : kEditPlaces);
+    if (argument == "MODEL") {
+      std::vector<std::string> names;
+      for (const ShelvedModel& model : models_on_shelf()) names.push_back(model.name);
+      offer(front, names);
+      std::ranges::move(completions_of_files(front, typed.substr(space + 1)),
+                        std::back_inserter(all));
+    }
     GenerationFlags settings = settings_;
-    if (argument.starts_with("NAME"))
+    if (argument.starts_with("NAME")) {
       offer(front, names_of_flags([&](Flags& flags) { settings.declare_settings(flags); }));
+      offer(front, {"system"});
+    }
   }
   std::erase_if(all, [](const auto& one) { return one.line.ends_with(kStatesEnding); });
   return all;
 }
 
 void Chat::help(const std::string&) {
-  for (const Command& command : commands())
-    put_note(fmt::format("{:<16} {}", fmt::format("{} {}", command.name, command.argument),
-                         command.help));
-  put_note("\"\"\"              begin and end a message of several lines; a paste does the same");
-  put_note("\\                at the end of a line, or Alt-Enter: the message continues");
-  put_note("Tab              complete commands, files and settings");
-  put_note("Ctrl-C           stop the answer; at the prompt: drop the line; twice: end the chat");
+  constexpr size_t kColumn = 17;
+  const size_t width = stderr_is_terminal() ? size_t(terminal_width(2)) : std::string::npos;
+  const auto put_row = [&](const std::string& what, const std::string& does) {
+    std::string lines = hanging(fmt::format("{:<{}}", what, kColumn), does, kColumn, width);
+    lines.pop_back();
+    for (size_t at = 0, end; at <= lines.size(); at = end + 1) {
+      end = std::min(lines.find('\n', at), lines.size());
+      put_note(lines.substr(at, end - at));
+    }
+  };
+  for (const auto& [command, does] : manual()) put_row(command, does);
+  put_row("\"\"\"", "begin and end a message of several lines; a paste does the same");
+  put_row("\\", "at the end of a line, or Alt-Enter: the message continues");
+  put_row("Up, Down", "move between the lines of a message, and to earlier messages");
+  put_row("Tab", "complete commands, files, models and settings");
+  put_row("Ctrl-C", "stop the answer; at the prompt: drop the line; twice: end the chat");
 }
 
 void Chat::set_system(const std::string& text) {
   if (text.empty())
-    return put_note(conversation_.has_system() ? conversation_.messages()[0].content
-                                               : "there is no system message");
-  conversation_.set_system(text);
-  if (interactive_) put_note("the system message is set");
+    return conversation_.has_system()
+               ? put_transcript({"", conversation_.system()}, std::string::npos, put_note)
+               : put_note("there is no system message");
+  const bool removes = text == "\"\"";
+  conversation_.set_system(removes ? "" : text);
+  if (interactive_)
+    put_note(removes ? "the system message is removed" : "the system message is set");
 }
 
 void Chat::undo(const std::string&) {
@@ -143,106 +189,84 @@ void Chat::undo(const std::string&) {
 void Chat::retry(const std::string&) {
   const std::string question = conversation_.take_back();
   changed_["seed"] = std::to_string(++settings_.generate.sampling.seed);
-  speaker_.set(settings_.generate);
+  speaker_.set(settings_);
   ask(question);
+}
+
+void Chat::clear(const std::string&) {
+  conversation_.clear();
+  files_.clear();
 }
 
 // Puts the last question into the next line. If that line is sent, it replaces the question and its
 // answer.
-void Chat::edit(const std::string&) {
+void Chat::edit(const std::string& where) {
+  if (!where.empty() && std::ranges::count(kEditPlaces, where) == 0)
+    fail(Exit::usage, "/edit takes no argument, or here or editor, found \"{}\"", where);
   const ChatMessage* const last = conversation_.last_question();
   if (!last) fail(Exit::usage, "there is no question yet");
+  const bool long_one = interactive_ && last->content.find('\n') != std::string::npos;
+  if (where == "editor" || (where.empty() && long_one && has_text_editor()))
+    return edit_in_editor(last->content);
+  if (!editor_.fits_screen(last->content))
+    put_notice(
+        "the question is longer than the screen, which shows its end: /edit editor opens all of it "
+        "in the editor that the variable EDITOR names");
   edits_ = true;
   editor_.suggest(last->content);
 }
 
-// "temp 0.5": a flag of the command line without its dashes. "parameter temp 0.5" works too, for
-// users of ollama.
-void Chat::set(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
-  if (!words.empty() && words[0] == "parameter") words.erase(words.begin());
-  if (words.size() == 1 && (words[0] == "think" || words[0] == "nothink"))
-    fail(Exit::usage, "/set {}: expected /think {}", words[0],
-         words[0] == "think" ? "show" : "hide");
-  if (words.size() != 2)
-    fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
-  words[0] = (words[0].starts_with('-') ? "" : words[0].size() == 1 ? "-" : "--") + words[0];
-  if (words[0] == "--system") fail(Exit::usage, "/set system: expected /system TEXT");
-  for (const std::string& name : change_settings(words)) changed_[name] = words[1];
-  show_settings();
+void Chat::edit_in_editor(const std::string& question) {
+  if (!interactive_) fail(Exit::usage, "/edit editor needs a terminal");
+  const std::string text = edited_text(question);
+  if (text == question) return put_note("the question is unchanged: its answer stays");
+  if (text.find_first_not_of(" \t\n") == std::string::npos)
+    return put_note("the new question is empty: the old one and its answer stay");
+  put_transcript({"user", text}, kLinesShown, put_state);
+  editor_.remember(text);
+  conversation_.drop_question();
+  ask(with_files(text));
 }
 
-// Takes words of a command line. Returns the names of the settings that they set.
-std::vector<std::string> Chat::change_settings(const std::vector<std::string>& words) {
-  GenerationFlags settings = settings_;
-  std::vector<std::string> names;
-  try {
-    names = read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
-    settings.check();
-    if (std::ranges::count(names, "seed") > 0) settings.choose_seed();
-    const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
-  } catch (const Error& error) {  // the user typed the name without dashes
-    const std::string line = error.what();
-    throw Error(error.code, line.substr(std::min(line.find_first_not_of('-'), line.size())));
+void Chat::attach(const std::string& path) {
+  if (path == "\"\"") {
+    files_.clear();
+    return put_note("no file is sent with the next message");
   }
-  settings_ = settings;
-  speaker_.set(settings_.generate);
-  return names;
-}
-
-// Applies the settings of a saved conversation. Flags typed on the command line override them.
-void Chat::take_settings(Settings saved, const std::string& path) {
-  std::vector<std::string> words;
-  for (const Flag& flag : flags_.settings)
-    if (flag.typed()) saved.erase(flag.name().substr(2));
-  for (const auto& [name, value] : saved) words.push_back("--" + name), words.push_back(value);
-  if (words.empty()) return;
-  try {
-    change_settings(words);
-  } catch (const Error& error) {
-    return put_notice(fmt::format("{}: its settings are ignored: {}", path, error.what()));
+  if (!path.empty()) {
+    const std::string text = read_text(path);
+    if (text.find('\0') != std::string::npos || valid_utf8(text) != text)
+      fail(Exit::usage, "{}: is not text in UTF-8, expected a text file", path);
+    files_.push_back({path, text.substr(0, text.find_last_not_of("\r\n") + 1)});
   }
-  for (const auto& [name, value] : saved) changed_[name] = value;
-  put_state("settings of the file: " + text_of(saved));
+  if (files_.empty()) fail(Exit::usage, "/file expects a file");
+  for (const AttachedFile& file : files_)
+    put_note(fmt::format("{}: {} are sent with the next message", file.path,
+                         counted(speaker_.engine->tokenizer().encode(file.text).size(), "token")));
 }
 
-void Chat::show_settings() {
-  const SamplerOptions& s = speaker_.options.sampling;
-  const int tokens = speaker_.options.max_tokens;
-  put_note(
-      fmt::format("settings: temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed "
-                  "{}, tokens {}",
-                  s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed,
-                  tokens < 0 ? "until the model ends" : std::to_string(tokens)));
-  if (!changed_.empty()) put_note("set here: " + text_of(changed_));
+// A message with the files of /file after it. A tool's result may be a file alone.
+std::string Chat::with_files(std::string text) {
+  for (const AttachedFile& file : std::exchange(files_, {}))
+    text += (text.empty() ? "" : fmt::format("\n\n{}:\n", file.path)) + file.text;
+  return text;
 }
 
-void Chat::show(const std::string&) {
-  const Engine& engine = *speaker_.engine;
-  const ChatTemplate& format = conversation_.format();
-  put_note(fmt::format("model:    {}, on {}", engine.path(), engine.device()));
-  put_note(fmt::format("template: {}", format.own() ? "from the model file"
-                                                    : fmt::format("the {} format", format.name())));
-  put_note(fmt::format("system:   {}",
-                       conversation_.has_system() ? conversation_.messages()[0].content : "none"));
-  if (const Tools& tools = flags_.tools.options().tools; !tools.empty())
-    put_note(fmt::format("tools:    {}", fmt::join(tools.names(), ", ")));
-  show_settings();
-  put_note("context:  " + of_context(conversation_.tokens().size()));
+void Chat::history(const std::string&) {
+  if (conversation_.messages().empty()) fail(Exit::usage, "there is no message yet");
+  for (const ChatMessage& message : conversation_.messages())
+    put_transcript(message, std::string::npos, put_note);
 }
 
-void Chat::count_tokens(const std::string&) { put_note(of_context(conversation_.tokens().size())); }
-
-void Chat::stats(const std::string&) {
-  put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} cached", counted(total_.answers, "answer"),
-                       counted(total_.read, "token"), rate(total_.timed, total_.prompt_seconds),
-                       total_.cached));
-  put_note(fmt::format("{} written, {:.1f} tok/s{}", counted(total_.written, "token"),
-                       rate(total_.written, total_.decode_seconds),
-                       total_.drafted == 0 ? ""
-                                           : fmt::format("; {} of {} draft tokens accepted",
-                                                         total_.accepted, total_.drafted)));
+// The last questions and answers of a conversation that is continued.
+void Chat::show_last_turns() {
+  const std::vector<ChatMessage>& all = conversation_.messages();
+  size_t first = all.size();
+  for (size_t turns = 0; first > 0 && turns < kTurnsShown;)
+    if (all[--first].role == "user") ++turns;
+  if (first > 0)
+    put_state(fmt::format("... {} before: /history shows all", counted(first, "message")));
+  for (size_t i = first; i < all.size(); ++i) put_transcript(all[i], kLinesShown, put_state);
 }
 
 void Chat::copy(const std::string&) {
@@ -290,10 +314,9 @@ void Chat::load(const std::string& path) {
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");
   const Settings saved = conversation_.load(path);
   put_state(fmt::format("{} from {}", counted(conversation_.messages().size(), "message"), path));
-  if (!std::exchange(changed_, {}).empty()) {  // settings of the conversation before
-    settings_ = flags_.generation;
-    speaker_.set(settings_.generate);
-  }
+  call_is_shown_ = false;
+  if (interactive_) show_last_turns();
+  forget_settings();  // of the conversation before
   take_settings(saved, path);
   const std::string states = states_file(path);
   if (std::error_code none; !std::filesystem::exists(states, none)) return;

@@ -81,15 +81,19 @@ void Speaker::put_cuts(std::span<const GenerateResult> results) const {
                    : fmt::format("{} of {} are {}", n, counted(results.size(), "answer"), line));
 }
 
-Speaker::Speaker(const GenerationFlags& flags)
-    : options(flags.generate), grammar_flag(flags.grammar_flag()) {
+void Speaker::open(const GenerationFlags& flags) {
   const std::shared_ptr<const Rules> rules =
       flags.rules();  // reports errors before the model is opened
+  drafter.reset(), drafters = nullptr, grammar.reset(), session.reset(), engine.reset();
+  answers.reset(), answers_fault.clear(), keys.reset(), governor = Governor();
+  drafter_loss_reported = false;
+  const std::atomic<bool>* const interrupt = options.interrupt;
+  options = flags.generate;
+  options.interrupt = interrupt;
   engine = open_engine(flags.model.options());
   engine->tokenizer();  // throws now if the model has no tokenizer
   if (!flags.answer_cache.empty() && flags.repeats_answers()) open_answers(flags.answer_cache);
-  if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
-  options.grammar = grammar.get();
+  constrain(rules, flags.grammar_flag());
   session = engine->session();
   options.context_policy = policy_of(flags.context_policy);
   options.on_drop = [this](int dropped, int before, int after) {
@@ -123,8 +127,16 @@ void Speaker::open_answers(const std::string& folder) {
   }
 }
 
-void Speaker::set(const GenerateOptions& settings) {
-  options.sampling = settings.sampling, options.max_tokens = settings.max_tokens;
+void Speaker::constrain(const std::shared_ptr<const Rules>& rules, const char* flag) {
+  grammar = rules ? std::make_unique<Grammar>(rules, engine->tokenizer()) : nullptr;
+  options.grammar = grammar.get();
+  grammar_flag = flag;
+}
+
+void Speaker::set(const GenerationFlags& settings) {
+  options.sampling = settings.generate.sampling;
+  options.max_tokens = settings.generate.max_tokens, options.stop = settings.generate.stop;
+  options.context_policy = policy_of(settings.context_policy);
   drafter = new_drafter(options.sampling);
   options.drafter = drafter.get();
 }

@@ -25,10 +25,14 @@ struct Speaker {
   bool drafter_loss_reported = false;
   bool shows_reading = true;  // show the progress of reading a long prompt on a terminal
 
-  explicit Speaker(const GenerationFlags& flags);
+  explicit Speaker(const GenerationFlags& flags) { open(flags); }
   Speaker(const Speaker&) = delete;  // options point into it
-  // Changes the sampling settings and the most tokens of the next texts.
-  void set(const GenerateOptions& settings);
+  // Closes the model and opens that of the flags. If it throws, no model is open.
+  void open(const GenerationFlags& flags);
+  // Applies settings to the next texts: all of GenerationFlags::declare_settings() but the grammar.
+  void set(const GenerationFlags& settings);
+  // The grammar of the next texts, null for none, and the flag that gave it.
+  void constrain(const std::shared_ptr<const Rules>& rules, const char* flag);
   // A drafter for another text with these settings; null with --draft none.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
 

@@ -16,7 +16,7 @@ namespace chaski {
 namespace {
 
 struct TemplateFlags {
-  std::string file, tokenizer, system, messages;
+  std::string file, tokenizer, system, messages, chosen;
   bool json = false;
 };
 
@@ -37,9 +37,10 @@ std::vector<ChatMessage> conversation(const TemplateFlags& flags) {
   return out;
 }
 
-Found find(const Metadata& meta, const Tokenizer& tokenizer,
+Found find(const Metadata& meta, const TemplateChoice& choice, const Tokenizer& tokenizer,
            const std::vector<ChatMessage>& messages) {
-  const ChatTemplate chat = ChatTemplate::detect(meta, tokenizer);
+  const ChatTemplate chat = choice.given() ? ChatTemplate::chosen(choice, tokenizer, true, {})
+                                           : ChatTemplate::detect(meta, tokenizer);
   Found out;
   const std::vector<TokenId> tokens = chat.render(messages, true, &out.rewritten);
   out.name = chat.name(), out.notice = chat.notice();
@@ -59,10 +60,12 @@ Found find(const Metadata& meta, const Tokenizer& tokenizer,
   return out;
 }
 
-void put_table(const std::string& file, const Found& found, size_t bytes) {
+void put_table(const std::string& file, const std::string& origin, const Found& found,
+               size_t bytes) {
   std::string text = fmt::format("{}: ", escaped(file.empty() ? "(bundled)" : file));
-  text += found.name == "own" ? fmt::format("a template from the model file, {} bytes\n", bytes)
-                              : fmt::format("the {} format\n", found.name);
+  text += found.name == "own"
+              ? fmt::format("a template from {}, {} bytes\n", escaped(origin), bytes)
+              : fmt::format("the {} format\n", found.name);
   const auto line = [&](const char* what, const std::string& value) {
     text += fmt::format("  {:<18}{}\n", what, value);
   };
@@ -107,13 +110,15 @@ void put_template_json(const std::string& file, const Found& found, size_t bytes
 int show_template(const TemplateFlags& flags) {
   const Metadata meta = open_tokenizer(flags.file, flags.tokenizer);
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
-  const Found found = find(meta, *tokenizer, conversation(flags));
-  const size_t bytes = meta.str("tokenizer.chat_template", "").size();
+  const TemplateChoice choice = template_of(flags.chosen);
+  const Found found = find(meta, choice, *tokenizer, conversation(flags));
+  const size_t bytes =
+      choice.given() ? choice.text.size() : meta.str("tokenizer.chat_template", "").size();
   if (flags.json) {
     put_template_json(flags.file, found, bytes);
   } else {
     if (!found.notice.empty()) put_notice(found.notice);
-    put_table(flags.file, found, bytes);
+    put_table(flags.file, choice.given() ? choice.origin : "the model file", found, bytes);
   }
   return int(Exit::done);
 }
@@ -126,6 +131,7 @@ Action declare_template(Flags parser) {
       .model()
       .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
+  declare_chat_template(parser, flags->chosen);
   parser.add("--system", flags->system, "put a system message before the conversation")
       .type("TEXT");
   parser

@@ -18,6 +18,8 @@ constexpr Variable kVariables[] = {
      "hosts that chaski pull contacts without a proxy, separated by commas (also no_proxy)"},
     {"CHASKI_ISA", "instruction set to use, such as avx2 or scalar (default: the fastest)"},
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},
+    {"VISUAL", "text editor for /edit of chaski chat, before EDITOR"},
+    {"EDITOR", "text editor for /edit of chaski chat"},
     {"NO_COLOR", "if not empty, print no dim text"},
     {"TERM", "if dumb or empty, print no escape sequences"},
     {"HOME", "folder that contains .config, .cache and .local/state"},

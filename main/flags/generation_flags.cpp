@@ -68,25 +68,7 @@ void GenerationFlags::declare(Flags& flags) {
       .excludes(flags.named("--model"));
   flags.named("--verbose")
       .help("print more: why no GPU is used, the threads used, the gain from draft tokens");
-  flags.add("--stop", generate.stop, "stop before this text; may be repeated")
-      .one_each()
-      .type("TEXT");
-  flags
-      .add("--grammar", grammar,
-           "constrain the text to a GBNF grammar: a file, or the grammar itself (root ::= ...)")
-      .not_empty("a grammar or its file")
-      .type("FILE");
-  flags
-      .add("--json-schema", json_schema,
-           "constrain the text to JSON of a schema: a file, or the schema itself; {}: any JSON")
-      .not_empty("a schema or its file")
-      .type("FILE");
-  flags.add("--regex", regex, "constrain the whole text to a regular expression")
-      .not_empty("a regular expression")
-      .type("TEXT")
-      .excludes(flags.named("--grammar"))
-      .excludes(flags.named("--json-schema"));
-  flags.named("--json-schema").excludes(flags.named("--grammar"));
+  declare_settings(flags);
   flags
       .add("--draft", draft,
            "speculative decoding: the source of draft tokens, which do not change the text: " +
@@ -97,13 +79,6 @@ void GenerationFlags::declare(Flags& flags) {
   flags.add("--draft-len", draft_length, "maximum number of draft tokens in a pass (default {})")
       .within(1, Governor::kMost)
       .type("K");
-  flags
-      .add("--context-policy", context_policy,
-           "when the context is full: stop; shift: keep the system message, drop the older half of "
-           "the rest and read the text again; sinks: the same, but keep the first 4 tokens "
-           "(default {})")
-      .one_of({"stop", "shift", "sinks"})
-      .type("WHAT");
   flags
       .add_switch("--ignore-end", generate.ignore_end,
                   "continue after the model's end-of-text token")
@@ -117,7 +92,6 @@ void GenerationFlags::declare(Flags& flags) {
           "return the stored answer")
       .not_empty("a folder")
       .type("DIR");
-  declare_settings(flags);
   temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
 }
 
@@ -152,6 +126,32 @@ void declare_parameter(Flags& flags, Part& part, const P& parameter) {
 }  // namespace
 
 void GenerationFlags::declare_settings(Flags& flags) {
+  flags.add("--stop", generate.stop, "stop before this text; may be repeated")
+      .one_each()
+      .type("TEXT");
+  flags
+      .add("--grammar", grammar,
+           "constrain the text to a GBNF grammar: a file, or the grammar itself (root ::= ...)")
+      .not_empty("a grammar or its file")
+      .type("FILE");
+  flags
+      .add("--json-schema", json_schema,
+           "constrain the text to JSON of a schema: a file, or the schema itself; {}: any JSON")
+      .not_empty("a schema or its file")
+      .type("FILE");
+  flags.add("--regex", regex, "constrain the whole text to a regular expression")
+      .not_empty("a regular expression")
+      .type("TEXT")
+      .excludes(flags.named("--grammar"))
+      .excludes(flags.named("--json-schema"));
+  flags.named("--json-schema").excludes(flags.named("--grammar"));
+  flags
+      .add("--context-policy", context_policy,
+           "when the context is full: stop; shift: keep the system message, drop the older half of "
+           "the rest and read the text again; sinks: the same, but keep the first 4 tokens "
+           "(default {})")
+      .one_of({"stop", "shift", "sinks"})
+      .type("WHAT");
   SamplerOptions& s = generate.sampling;
   flags
       .add("-n,--tokens", generate.max_tokens,
@@ -326,6 +326,19 @@ void GenerationFlags::resolve_config_conflicts() {
     s.temperature_range = usual.temperature_range;
   else
     s.temperature = usual.temperature;
+}
+
+void GenerationFlags::clear_setting(const std::string& name) {
+  SamplerOptions& s = generate.sampling;
+  const std::pair<const char*, std::string*> texts[] = {
+      {"grammar", &grammar}, {"json-schema", &json_schema}, {"regex", &regex}};
+  const std::pair<const char*, std::vector<std::string>*> lists[] = {
+      {"stop", &generate.stop}, {"ban", &s.banned}, {"logit-bias", &bias}};
+  for (const auto& [text_name, text] : texts)
+    if (name == text_name) return text->clear();
+  for (const auto& [list_name, list] : lists)
+    if (name == list_name) return list->clear();
+  fail(Exit::usage, "--{} is empty, expected a value", name);
 }
 
 void GenerationFlags::check() {

@@ -84,6 +84,7 @@ constexpr Habit kHabits[] = {
      "put a message of several lines between two \"\"\", or paste it"},
     {"", "--display-prompt", "standard output contains only the completion"},
     {"", "--no-escape --simple-io --warmup --no-warmup -co --color --offline", ""},
+    {"chat", "--chat-template-file", "--chat-template"},
     {"", "--in-prefix --in-suffix --in-prefix-bos --chat-template --chat-template-file --template",
      kTemplate},
     {"chat", "--jinja", ""},

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "engine/measure/perplexity.h"
+#include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
 #include "main/flags/values.h"
 #include "main/terminal/output.h"
@@ -84,6 +86,30 @@ ShapeOptions shape_of(const std::string& text) {
          escaped(text.substr(colon + 1)));
   shape.format = *format;
   return shape;
+}
+
+void declare_chat_template(Flags& flags, std::string& given) {
+  flags
+      .add("--chat-template", given,
+           fmt::format("use this chat template, not the model's own: a Jinja file, the Jinja text "
+                       "itself, or the name of a format: {}",
+                       fmt::join(ChatTemplate::names(), ", ")))
+      .not_empty("a file or a name")
+      .knows(ChatTemplate::names())
+      .type("FILE");
+}
+
+TemplateChoice template_of(const std::string& given) {
+  if (given.empty()) return {};
+  const std::vector<std::string> names = ChatTemplate::names();
+  if (std::ranges::count(names, given) > 0) return {given, "", ""};
+  if (given.find("{%") != given.npos || given.find("{{") != given.npos)
+    return {"", given, "--chat-template"};
+  std::error_code none;
+  if (!std::filesystem::exists(given, none))
+    fail(Exit::usage, "--chat-template is {}, expected a Jinja file or {}", escaped(given),
+         expected_names(given, names));
+  return {"", read_text(given), given};
 }
 
 void ModelFlags::declare(Flags& flags, Kv kvs) {

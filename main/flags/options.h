@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/conversation/chat_template.h"
 #include "engine/grammar/rules.h"
 #include "engine/requests/generate.h"
 #include "engine/session/engine.h"
@@ -45,6 +46,11 @@ void declare_json(Flags& flags, JsonForm& json);  // with --jsonl
 // Random weights instead of a model: bench, plan. Call it after ModelFlags::declare().
 void declare_shape(Flags& flags, std::string& shape);
 ShapeOptions shape_of(const std::string& text);  // "llama-3.2-1b:q8"; Error(usage)
+
+// --chat-template: chat, template.
+void declare_chat_template(Flags& flags, std::string& given);
+// Reads the value of --chat-template. Throws Error(usage | io).
+TemplateChoice template_of(const std::string& given);
 
 // Text from -p, -f or standard input: run, chat, tokenize, eval, compare.
 struct PromptFlags {
@@ -102,6 +108,8 @@ struct GenerationFlags {
   bool verbose() const { return model.engine.verbose; }
   // Drops settings of the config file that contradict the command line, with a notice.
   void resolve_config_conflicts();
+  // Turns a setting off that is a text or a list. Throws Error(usage) if `name` is another setting.
+  void clear_setting(const std::string& name);
   // Parses the remaining flags. Throws Error(usage | io). Call it before a model is opened.
   void check();
   // The grammar that constrains the text, or null. Throws Error(usage | io | bad_file).

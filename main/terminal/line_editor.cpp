@@ -1,57 +1,41 @@
 #include "main/terminal/line_editor.h"
 
-#include <fcntl.h>
 #include <histedit.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <clocale>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <optional>
 #include <vector>
 
 #include "engine/machine/cache_folder.h"
 #include "engine/session/engine.h"
+#include "main/terminal/keyboard.h"
 #include "main/terminal/output.h"
-#include "main/terminal/signals.h"
+#include "main/terminal/pastes.h"
 
 namespace chaski {
 
 namespace {
 
-constexpr int kHistory = 1000;     // lines
-constexpr size_t kMostShown = 60;  // completions in a list
-constexpr char kRedraw = 0x1f;     // a key that is bound to redrawing the line
+constexpr int kHistory = 1000;           // messages
+constexpr size_t kMostKept = 1 << 20;    // bytes of a message in the history file
+constexpr size_t kMostShown = 60;        // completions in a list
+constexpr size_t kLongestInLine = 2000;  // bytes of a paste that is shown as it is
 constexpr char kEscape = 0x1b;
-constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // after an escape
-// Alt-Enter types Ctrl-E (to the end of the line), a backslash and Enter.
-constexpr const char* kContinueLine = "\005\\\r";
-constexpr int kSequenceMs = 50;  // most time between the bytes of one key
-
-// Set by signal handlers. `continued`: the shell had the terminal (Ctrl-Z and fg) since the last
-// check. `changes`: an eventfd, readable after that or after a change of the width. It is needed
-// because a signal may arrive in another thread than the one in poll().
-std::atomic<bool> continued = false;
-int changes = -1;
-
-void on_change(int signal) {
-  if (signal == SIGCONT) continued = true;
-  const int error = errno;
-  ::eventfd_write(changes, 1);
-  errno = error;
-}
+constexpr std::string_view kPasteBegins = "[200~", kStrayMark = "[201~";  // after an escape
+constexpr std::string_view kBlock = "\"\"\"";
+// Control characters that no key of a keyboard needs: bound to functions of libedit.
+constexpr char kSubmit = 0x1c, kNextMessage = 0x1d, kPreviousMessage = 0x1e, kRedraw = 0x1f;
 
 int columns() {
   winsize size{};
@@ -69,16 +53,25 @@ bool has_controls(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
 
-// Converts the line ends of a terminal (\r) to \n.
-std::string with_line_feeds(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != '\r')
-      out += text[i];
-    else if (i + 1 == text.size() || text[i + 1] != '\n')
-      out += '\n';
-  if (out.ends_with('\n')) out.pop_back();
-  return out;
+// Whether a message begins with """ and its second """ is missing.
+bool is_open_block(std::string_view text) {
+  return text.starts_with(kBlock) && (text.size() < 2 * kBlock.size() || !text.ends_with(kBlock));
+}
+
+// The lines between the two """, of which the second may be missing at the end of a pipe.
+std::string inside_of_block(std::string_view text) {
+  const bool open = is_open_block(text);
+  text.remove_prefix(kBlock.size());
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  if (!open) text.remove_suffix(kBlock.size());
+  if (!open && text.ends_with('\n')) text.remove_suffix(1);
+  return std::string(text);
+}
+
+// The beginning of the line of `at` in a message of several lines.
+const wchar_t* begin_of_line(const wchar_t* text, const wchar_t* at) {
+  while (at > text && at[-1] != L'\n') --at;
+  return at;
 }
 
 }  // namespace
@@ -86,49 +79,62 @@ std::string with_line_feeds(std::string_view text) {
 struct LineEditor::Terminal {
   Terminal(const Interruption& interruption, const std::string& history, Complete complete);
   ~Terminal();
-  bool key(char& byte);
-  bool next_byte(char& byte);
-  bool paste_begins();
+  // Binds keys to a method, under a name of libedit.
+  template <int (Terminal::*method)()>
+  void bind(const char* name, std::initializer_list<const char*> keys) {
+    const auto run = +[](EditLine* e, int) { return (of(e).*method)(); };
+    el_set(editor, EL_ADDFN, name, name, run);
+    for (const char* key : keys) el_set(editor, EL_BIND, key, name, nullptr);
+  }
+  static Terminal& of(EditLine* e);
+  void add_to_history(const std::string& line);
+  void remember(const std::string& line);
+  std::string typed() const;
+  bool searches() const;
+  void insert(const std::string& text);
+  void paste(std::string text);
   void take_paste();
-  void type_in(std::string text);
   int complete();
-  std::string placeholder(size_t paste) const;
+  int enter();
+  int up();
+  int down();
+  int line_start();
+  int line_end();
   int next_character(wchar_t* out);
-  Result read(const char* prompt, std::string& line, bool& pasted);
+  Message read(const char* prompt);
   bool is_drawn_wrong();
-  void hold_typing();
-  void keep_holding();
-  void set_waiting(termios mode);
-  void show_again();
 
-  const char* prompt = "";
-  std::string typed, waiting;       // waiting: bytes to return before the next key
-  std::vector<std::string> pastes;  // of the whole chat, because history may recall a line
-  const Interruption& interruption;
+  std::string prompt, interrupted_text, suggestion;
+  Keyboard keyboard;
+  Pastes pastes;
   EditLine* editor;
   History* history;
-  // The terminal, opened again without blocking. Ctrl-C drops typed bytes, even those that poll()
-  // has just reported, and a read from standard input would then block.
-  int keyboard;
-  size_t pastes_before = 0;          // number of pastes before this line
-  std::vector<std::string> entered;  // lines of this chat for the history file
+  std::vector<std::string> entered;  // messages of this chat for the history file
   const std::string history_file;
   const Complete completions;
-  bool interrupted = false;
-  // In the middle of a character, a key or a paste: the line cannot be redrawn.
-  bool inside = false, redraws = false;
-  ptrdiff_t drawn = 0;           // bytes of the line at the last check
-  std::optional<termios> shown;  // the terminal mode before hold_typing()
+  bool interrupted = false, redraws = false;
+  ptrdiff_t drawn = 0;  // bytes of the line at the last check
 };
+
+LineEditor::Terminal& LineEditor::Terminal::of(EditLine* e) {
+  Terminal* self;
+  el_get(e, EL_CLIENTDATA, &self);
+  return *self;
+}
 
 LineEditor::Terminal::Terminal(const Interruption& interruption, const std::string& history_file,
                                Complete complete)
-    : interruption(interruption), history_file(history_file), completions(std::move(complete)) {
+    : keyboard(interruption,
+               [this] {
+                 el_resize(editor);
+                 // libedit does not set a mode that it believes to be set
+                 el_set(editor, EL_PREP_TERM, 0);
+                 el_set(editor, EL_PREP_TERM, 1);
+                 redraws = true;
+               }),
+      history_file(history_file),
+      completions(std::move(complete)) {
   use_utf8();
-  keyboard = ::open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (keyboard < 0) keyboard = STDIN_FILENO;
-  changes = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  for (const int signal : {SIGWINCH, SIGCONT}) std::signal(signal, on_change);
   editor = el_init("chaski", stdin, stdout_is_terminal() ? stdout : stderr, stderr);
   history = history_init();
   if (!editor || !history) fail(Exit::memory, "not enough memory for the line editor");
@@ -137,112 +143,61 @@ LineEditor::Terminal::Terminal(const Interruption& interruption, const std::stri
   ::history(history, &event, H_SETUNIQUE, 1);
   if (!history_file.empty())
     for (const std::string& line : kept_lines(history_file))
-      ::history(history, &event, H_ENTER, (line + "\n").c_str());
+      add_to_history(pastes.from_history(line));
   el_set(editor, EL_CLIENTDATA, this);
   el_set(
-      editor, EL_PROMPT, +[](EditLine* e) {
-        Terminal* self;
-        el_get(e, EL_CLIENTDATA, &self);
-        return const_cast<char*>(self->prompt);
-      });
+      editor, EL_PROMPT, +[](EditLine* e) { return of(e).prompt.data(); });
   el_set(editor, EL_EDITOR, "emacs");
   el_set(editor, EL_HIST, ::history, history);
   el_set(
-      editor, EL_GETCFN, +[](EditLine* e, wchar_t* out) {
-        Terminal* self;
-        el_get(e, EL_CLIENTDATA, &self);
-        return self->next_character(out);
-      });
+      editor, EL_GETCFN, +[](EditLine* e, wchar_t* out) { return of(e).next_character(out); });
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_set(editor, EL_BIND, "^_", "ed-redisplay", nullptr);
-  el_set(
-      editor, EL_ADDFN, "complete", "completes a line", +[](EditLine* e, int) {
-        Terminal* self;
-        el_get(e, EL_CLIENTDATA, &self);
-        return self->complete();
-      });
-  el_set(editor, EL_BIND, "^I", "complete", nullptr);
+  el_set(editor, EL_BIND, "^^", "ed-prev-history", nullptr);
+  el_set(editor, EL_BIND, "^]", "ed-next-history", nullptr);
+  el_set(editor, EL_BIND, "\\034", "ed-newline", nullptr);
+  bind<&Terminal::complete>("complete", {"^I"});
+  bind<&Terminal::enter>("enter", {"^M", "^J"});
+  bind<&Terminal::up>("up", {"^P", "\033[A", "\033OA"});
+  bind<&Terminal::down>("down", {"^N", "\033[B", "\033OB"});
+  bind<&Terminal::line_start>("line-start", {"^A", "\033[H", "\033OH", "\033[1~"});
+  bind<&Terminal::line_end>("line-end", {"^E", "\033[F", "\033OF", "\033[4~"});
 }
 
 LineEditor::Terminal::~Terminal() {
-  show_again();
+  keyboard.release();
   if (!history_file.empty()) add_lines(history_file, entered, kHistory);
   if (history) history_end(history);
   if (editor) el_end(editor);
-  if (keyboard != STDIN_FILENO) ::close(keyboard);
 }
 
-// Reads a byte. False at the end of input and at Ctrl-C. After Ctrl-Z and fg it sets the terminal
-// mode again and redraws the line.
-bool LineEditor::Terminal::key(char& byte) {
-  while (!(interrupted = interruption.requested())) {
-    pollfd in[] = {
-        {STDIN_FILENO, POLLIN, 0}, {changes, POLLIN, 0}, {interruption.descriptor(), POLLIN, 0}};
-    const int ready = ::poll(in, 3, -1);
-    if (interruption.requested()) continue;
-    if (ready < 0 && errno != EINTR) return false;
-    eventfd_t ignored;
-    if (ready <= 0 || ::eventfd_read(changes, &ignored) != 0) {
-      if (ready <= 0 || in[0].revents == 0) continue;  // the interrupt flag is set in a moment
-      const ssize_t n = ::read(keyboard, &byte, 1);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;  // Ctrl-C dropped the bytes
-      return n == 1;
-    }
-    el_resize(editor);
-    el_set(editor, EL_PREP_TERM, 0);  // libedit does not set a mode that it believes to be set
-    el_set(editor, EL_PREP_TERM, 1);
-    if (continued.exchange(false) && terminal_obeys()) mark_pastes(true);  // shells turn that off
-    redraws = true;
-    if (inside) continue;
-    byte = '\0';  // nothing was typed
-    return true;
-  }
-  return false;
+void LineEditor::Terminal::add_to_history(const std::string& line) {
+  HistEvent event;
+  ::history(history, &event, H_ENTER, (line + "\n").c_str());
 }
 
-bool LineEditor::Terminal::next_byte(char& byte) {
-  if (waiting.empty()) return key(byte);
-  byte = waiting[0];
-  waiting.erase(0, 1);
-  return true;
+// Adds a message to the history of this chat and of later ones.
+void LineEditor::Terminal::remember(const std::string& line) {
+  add_to_history(line);
+  const std::string kept = pastes.to_history(line);
+  if (kept.size() <= kMostKept) entered.push_back(kept);
 }
 
-// After an escape: true if a paste follows. If not, the bytes that were read wait.
-bool LineEditor::Terminal::paste_begins() {
-  pollfd in{STDIN_FILENO, POLLIN, 0};
-  char byte;
-  inside = true;
-  while (waiting != kPasteBegins && kPasteBegins.starts_with(waiting) &&
-         ::poll(&in, 1, kSequenceMs) == 1 && key(byte))
-    waiting += byte;
-  inside = waiting == kPasteBegins;
-  if (inside) waiting.clear();
-  return inside;
+std::string LineEditor::Terminal::typed() const {
+  const LineInfo* line = el_line(editor);
+  return std::string(line->buffer, line->lastchar);
 }
 
-std::string LineEditor::Terminal::placeholder(size_t paste) const {
-  const std::string& text = pastes[paste];
-  return fmt::format("[paste {}: {} lines]", paste + 1,
-                     std::count(text.begin(), text.end(), '\n') + 1);
+void LineEditor::Terminal::insert(const std::string& text) {
+  el_insertstr(editor, text.c_str());
+  redraws = true;
 }
 
-// Reads the rest of a paste and inserts it.
-void LineEditor::Terminal::take_paste() {
-  std::string text;
-  char byte;
-  while (!text.ends_with(kPasteEnds) && text.size() < kMostText && key(byte)) text += byte;
-  if (text.ends_with(kPasteEnds)) text.resize(text.size() - kPasteEnds.size());
-  type_in(with_line_feeds(text));
-}
-
-// Inserts text as if it was typed: one line unchanged, several lines as a placeholder.
-void LineEditor::Terminal::type_in(std::string text) {
-  if (has_controls(text)) {
-    pastes.push_back(std::move(text));
-    waiting += placeholder(pastes.size() - 1);
-  } else {
-    waiting += text;
-  }
+// Inserts a paste at the cursor. A long one, or one of several lines, is a placeholder there.
+void LineEditor::Terminal::paste(std::string text) {
+  const bool apart = has_controls(text) || text.size() > kLongestInLine;
+  const std::string shown = apart ? pastes.add(std::move(text)) : text;
+  searches() ? keyboard.put_back(shown) : insert(shown);
 }
 
 // Extends the line by the letters that all completions share. If there are none, shows the list.
@@ -277,88 +232,126 @@ int LineEditor::Terminal::complete() {
   return CC_REDISPLAY;
 }
 
-// True after an insertion before the place where a line wraps. libedit shifts the text after it on
-// the screen, but does not move the last character of a row to the next row.
+// Ends the message, or begins its next line: after a backslash, and between two """.
+int LineEditor::Terminal::enter() {
+  const std::string text = typed();
+  if (const std::string placeholder = pastes.damaged(text); !placeholder.empty()) {
+    put_note("");
+    put_error("a part of " + placeholder + " was deleted: delete the rest of it, or paste again");
+    return CC_REDISPLAY;
+  }
+  if (is_open_block(text)) return el_insertstr(editor, "\n") == 0 ? CC_REFRESH : CC_ERROR;
+  if (!text.starts_with(kBlock) && text.ends_with('\\')) {
+    const LineInfoW* line = el_wline(editor);
+    el_cursor(editor, int(line->lastchar - line->cursor));
+    el_deletestr(editor, 1);
+    return el_insertstr(editor, "\n") == 0 ? CC_REFRESH : CC_ERROR;
+  }
+  keyboard.put_back({&kSubmit, 1});
+  return CC_NORM;
+}
+
+int LineEditor::Terminal::up() {
+  const LineInfoW* line = el_wline(editor);
+  const wchar_t* begin = begin_of_line(line->buffer, line->cursor);
+  if (begin == line->buffer) return keyboard.put_back({&kPreviousMessage, 1}), CC_NORM;
+  const wchar_t* above = begin_of_line(line->buffer, begin - 1);
+  el_cursor(editor, int(std::min(above + (line->cursor - begin), begin - 1) - line->cursor));
+  return CC_REFRESH;
+}
+
+int LineEditor::Terminal::down() {
+  const LineInfoW* line = el_wline(editor);
+  const wchar_t* end = std::find(line->cursor, line->lastchar, L'\n');
+  if (end == line->lastchar) return keyboard.put_back({&kNextMessage, 1}), CC_NORM;
+  const wchar_t* end_below = std::find(end + 1, line->lastchar, L'\n');
+  const ptrdiff_t column = line->cursor - begin_of_line(line->buffer, line->cursor);
+  el_cursor(editor, int(std::min(end + 1 + column, end_below) - line->cursor));
+  return CC_REFRESH;
+}
+
+int LineEditor::Terminal::line_start() {
+  const LineInfoW* line = el_wline(editor);
+  el_cursor(editor, int(begin_of_line(line->buffer, line->cursor) - line->cursor));
+  return CC_REFRESH;
+}
+
+int LineEditor::Terminal::line_end() {
+  const LineInfoW* line = el_wline(editor);
+  el_cursor(editor, int(std::find(line->cursor, line->lastchar, L'\n') - line->cursor));
+  return CC_REFRESH;
+}
+
+// Whether the history is searched. The last line is then "bck:" or "fwd:" and the search text.
+bool LineEditor::Terminal::searches() const {
+  const std::string text = typed();
+  const size_t feed = text.rfind('\n');
+  if (feed == std::string::npos) return false;
+  const std::string_view last = std::string_view(text).substr(feed + 1);
+  return last.starts_with("bck") || last.starts_with("fwd");
+}
+
+// True after a change before the place where a line wraps or ends. libedit shifts the text after it
+// on the screen, but does not move characters between rows, and it drops the rows below.
 bool LineEditor::Terminal::is_drawn_wrong() {
   const LineInfo* line = el_line(editor);
   const ptrdiff_t size = line->lastchar - line->buffer;
   const bool changed = std::exchange(drawn, size) != size;
-  // While the history is searched, the line contains a line break and the search text.
-  const bool searches = std::find(line->buffer, line->lastchar, '\n') != line->lastchar;
-  return changed && !searches && line->cursor < line->lastchar &&
-         ptrdiff_t(std::string_view(prompt).size()) + size >= columns();
+  const bool wraps = ptrdiff_t(prompt.size()) + size >= columns() ||
+                     std::find(line->buffer, line->lastchar, '\n') != line->lastchar;
+  return changed && line->cursor < line->lastchar && wraps && !searches();
+}
+
+void LineEditor::Terminal::take_paste() {
+  if (std::optional<std::string> text = keyboard.rest_of_paste()) return paste(*std::move(text));
+  if (keyboard.is_interrupted()) return;
+  const size_t bytes = keyboard.dropped().value_or(0);
+  put_note("");
+  put_error(fmt::format("the paste has {} bytes, but chaski reads at most {}: it is dropped", bytes,
+                        kMostText));
+  redraws = true;
 }
 
 int LineEditor::Terminal::next_character(wchar_t* out) {
-  if (waiting.empty() && is_drawn_wrong()) redraws = true;
+  using Key = Keyboard::Key;
+  if (!suggestion.empty()) insert(std::exchange(suggestion, ""));
+  if (!keyboard.has_waiting() && is_drawn_wrong()) redraws = true;
   std::mbstate_t state{};
-  char byte;
-  inside = false;
-  // Not while the rest of a key waits: the letters of an arrow key would go into the line.
-  const auto redraws_now = [&] {
-    return !inside && waiting.empty() && std::exchange(redraws, false);
-  };
-  while (redraws_now() ? (byte = kRedraw, true) : next_byte(byte)) {
-    if (byte == '\0' && redraws) continue;
-    if (byte == kEscape && waiting.empty()) {
-      if (paste_begins()) {
-        take_paste();
-        inside = false;
-        continue;
-      }
-      if (waiting == "\r" || waiting == "\n") {
-        waiting = kContinueLine;
-        continue;
+  bool inside = false;  // in the middle of a character
+  for (;;) {
+    char byte = kRedraw;
+    // Not while the rest of a key waits: the letters of an arrow key would go into the line.
+    if (inside || keyboard.has_waiting() || !std::exchange(redraws, false)) {
+      const Key key = keyboard.read(byte, inside);
+      interrupted = key == Key::interrupted;
+      if (key == Key::changed) continue;
+      if (key != Key::byte) break;
+      if (byte == kEscape) {
+        if (keyboard.take(kPasteBegins)) {
+          take_paste();
+          continue;
+        }
+        if (keyboard.take(kStrayMark)) continue;           // the end of a paste that was dropped
+        if (keyboard.take("\r") || keyboard.take("\n")) {  // Alt-Enter
+          if (!searches()) insert("\n");
+          continue;
+        }
       }
     }
     const size_t n = std::mbrtowc(out, &byte, 1, &state);
     inside = n == size_t(-2);
-    if (inside) continue;  // in the middle of a character
+    if (inside) continue;
     if (n != size_t(-1)) return 1;
     state = {};  // drops a byte that is not UTF-8
   }
-  const LineInfo* line = el_line(editor);
-  typed.assign(line->buffer, line->lastchar - line->buffer);
+  interrupted_text = typed();
   return interrupted ? -1 : 0;
 }
 
-// Without ICANON a paste may be longer than the longest line of the system. Without ICRNL the line
-// editor receives Enter unchanged.
-void LineEditor::Terminal::hold_typing() {
-  termios mode;
-  if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
-  shown = mode;
-  continued = false;
-  set_waiting(mode);
-}
-
-void LineEditor::Terminal::keep_holding() {
-  if (shown && has_the_terminal() && continued.exchange(false)) set_waiting(*shown);
-}
-
-void LineEditor::Terminal::set_waiting(termios mode) {
-  mode.c_lflag &= ~tcflag_t(ECHO | ICANON);
-  mode.c_lflag |= NOFLSH;  // Ctrl-C stops the answer and keeps typed text
-  mode.c_iflag &= ~tcflag_t(ICRNL);
-  mode.c_cc[VMIN] = 1, mode.c_cc[VTIME] = 0;
-  terminal_is_changed(true);
-  ::tcsetattr(STDIN_FILENO, TCSANOW, &mode);
-  if (terminal_obeys()) mark_pastes(true);
-}
-
-void LineEditor::Terminal::show_again() {
-  if (!shown) return;
-  ::tcsetattr(STDIN_FILENO, TCSANOW, &*shown);
-  shown.reset();
-  if (terminal_obeys()) mark_pastes(false);
-  terminal_is_changed(false);
-}
-
-LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::string& line,
-                                              bool& pasted) {
+LineEditor::Message LineEditor::Terminal::read(const char* prompt_text) {
   interrupted = false;
   prompt = prompt_text;
-  show_again();
+  keyboard.release();
   terminal_is_changed(true);
   if (terminal_obeys()) mark_pastes(true);
   // Otherwise the terminal echoes until el_gets() has printed the prompt.
@@ -369,35 +362,15 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   terminal_is_changed(false);
   if (interrupted) {
     el_reset(editor);
-    line = typed;
-    return Result::interrupted;
+    return {Result::interrupted, interrupted_text, false, keyboard.dropped()};
   }
-  if (!text || count <= 0) return Result::end;
-  line.assign(text, size_t(count));
-  HistEvent event;
-  if (line.find_first_not_of(" \t\n") != std::string::npos)
-    ::history(history, &event, H_ENTER, line.c_str());
+  if (!text || count <= 0) return {Result::end, ""};
+  std::string line(text, size_t(count));
   if (line.ends_with('\n')) line.pop_back();
-  const std::string shown = line;
-  const size_t old = pastes_before;
-  for (size_t i = 0; i < pastes.size(); ++i) {
-    const std::string place = placeholder(i);
-    const size_t at = line.find(place);
-    if (at == std::string::npos) continue;
-    line.replace(at, place.size(), pastes[i]);
-    pasted = true;
-  }
-  for (size_t i = old; i < pastes.size(); ++i)
-    if (shown.find(placeholder(i)) == std::string::npos &&
-        shown.find(placeholder(i).substr(0, placeholder(i).find(':'))) != std::string::npos) {
-      put_error("a part of the placeholder " + placeholder(i) +
-                " was deleted: the line is dropped, please paste again");
-      line.clear();
-    }
-  pastes_before = pastes.size();
-  // Pastes are not kept in the history file, so lines with placeholders are left out.
-  if (!pasted && shown.find_first_not_of(" \t") != std::string::npos) entered.push_back(shown);
-  return Result::line;
+  if (line.find_first_not_of(" \t\n") != std::string::npos) remember(line);
+  const bool block = line.starts_with(kBlock);
+  return {Result::line, pastes.expanded(block ? inside_of_block(line) : line),
+          block || pastes.begins(line)};
 }
 
 LineEditor::LineEditor(const Interruption& interruption, const std::string& history,
@@ -408,32 +381,63 @@ LineEditor::LineEditor(const Interruption& interruption, const std::string& hist
 LineEditor::~LineEditor() = default;
 
 void LineEditor::suggest(const std::string& text) {
-  if (terminal_) terminal_->type_in(text);
+  if (terminal_) terminal_->suggestion = text;
+}
+
+bool LineEditor::fits_screen(const std::string& text) const {
+  winsize size{};
+  if (!terminal_ || ::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return true;
+  size_t rows = 0;
+  for (size_t at = 0, end; at <= text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    rows += 1 + (end - at) / size_t(columns());
+  }
+  return rows <= size.ws_row;
+}
+
+void LineEditor::remember(const std::string& message) {
+  if (terminal_) terminal_->remember(message);
 }
 
 void LineEditor::hold_typing() {
-  if (terminal_) terminal_->hold_typing();
+  if (terminal_) terminal_->keyboard.hold();
 }
 
 void LineEditor::keep_holding() {
-  if (terminal_) terminal_->keep_holding();
+  if (terminal_) terminal_->keyboard.keep_holding();
 }
 
-LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
-  pasted_ = false;
-  if (terminal_) return terminal_->read(prompt, line, pasted_);
+namespace {
+
+// Reads a line of a pipe without its newline. False at the end.
+bool read_piped(std::string& line) {
   line.clear();
   for (int c; (c = std::cin.get()) != '\n'; line += char(c)) {
     if (c == std::istream::traits_type::eof()) {
       if (std::ferror(stdin))
         fail(Exit::io, "standard input: cannot be read: {}", std::strerror(errno));
-      return line.empty() ? Result::end : Result::line;
+      return !line.empty();
     }
     if (line.size() == kMostText)
       fail(Exit::io, "standard input: a line has more than {} bytes, the longest that chaski reads",
            kMostText);
   }
-  return Result::line;
+  return true;
+}
+
+}  // namespace
+
+LineEditor::Message LineEditor::read(const char* prompt) {
+  if (terminal_) return terminal_->read(prompt);
+  std::string text, line;
+  if (!read_piped(text)) return {Result::end, ""};
+  const bool block = text.starts_with(kBlock);
+  while (block ? is_open_block(text) : text.ends_with('\\')) {
+    if (!block) text.pop_back();
+    if (!read_piped(line)) break;
+    text += '\n' + line;
+  }
+  return {Result::line, block ? inside_of_block(text) : text, block};
 }
 
 std::vector<LineEditor::Completion> completions_of_files(const std::string& front,

@@ -1,10 +1,12 @@
-// Reads lines that a person types, with arrow keys and history (libedit), or lines from a pipe. A
-// paste of several lines is one piece of text: the line shows "[paste 1: 20 lines]" for it. Tab
-// completes with the function of the caller. Alt-Enter ends a line with a backslash. When read()
-// returns, the terminal is in its original mode.
+// Reads messages that a person types, with arrow keys and history (libedit), or from a pipe. A
+// message of several lines is put between two """, has a backslash at the end of each line, or, on
+// a terminal, Alt-Enter between its lines; all of them can be edited until Enter. A paste of
+// several lines is one piece of text: the line shows "[paste 1: 20 lines]" for it. Tab completes
+// with the function of the caller. When read() returns, the terminal is in its original mode.
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,33 +17,42 @@ namespace chaski {
 class LineEditor {
  public:
   enum class Result { line, end, interrupted };  // end: Ctrl-D on an empty line, end of the pipe
+  struct Message {
+    Result result = Result::line;
+    // Without the last newline. If interrupted, the text typed so far.
+    std::string text;
+    // It begins with a paste or is between two """, so it is never a command.
+    bool literal = false;
+    std::optional<size_t> dropped = {};  // bytes of a paste that Ctrl-C interrupted
+  };
   // A completion: the whole line, and the part that is shown in a list.
   struct Completion {
     std::string line, shown;
   };
   using Complete = std::function<std::vector<Completion>(const std::string& typed)>;
 
-  // `history`: a file with typed lines, read now and written at the end; empty: none.
+  // `history`: a file with typed messages, read now and written at the end; empty: none.
   LineEditor(const Interruption& interruption, const std::string& history, Complete complete);
   ~LineEditor();
 
-  // Reads a line without its newline. `interrupted`: the interrupt flag was set, and `line` has the
-  // text typed so far. The prompt is shown on a terminal only.
-  Result read(const char* prompt, std::string& line);
+  // Reads a message. The prompt is shown on a terminal only.
+  Message read(const char* prompt);
   // Until the next read(), typed and pasted text is not shown and waits for that read(). Ctrl-C is
   // still a signal. At the end of the program the terminal is restored.
   void hold_typing();
   // Call it regularly meanwhile: after Ctrl-Z and fg the terminal has the mode of the shell.
   void keep_holding();
-  // The next line begins with this text, and the user can edit it.
+  // The next message begins with this text, and the user can edit it.
   void suggest(const std::string& text);
-  bool pasted() const { return pasted_; }  // the last line contains a paste of several lines
+  // Whether the screen can show all of a text while it is edited. If not, it shows the end.
+  bool fits_screen(const std::string& text) const;
+  // Adds a message to the history that was not typed here.
+  void remember(const std::string& message);
   bool interactive() const { return terminal_ != nullptr; }
 
  private:
   struct Terminal;
   std::unique_ptr<Terminal> terminal_;
-  bool pasted_ = false;
 };
 
 // Completes a path: files and folders whose path begins with `begun`, each after `front`. Hidden

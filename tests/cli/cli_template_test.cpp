@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/file/quipu.h"
+#include "tests/cli/screen.h"
 #include "tests/kit/program.h"
 
 using namespace chaski;
@@ -185,10 +186,15 @@ TEST_CASE(
   CHECK(asked({"--tools", tools, "--tool-choice", "none", "-p", "A dog."}).out ==
         asked({"-p", "A dog."}).out);
 
-  // The line after a call is its result, even if it looks like a command.
+  // Slash commands work where a result is expected. A result with a slash is put between two """.
   const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
-  const Outcome lines = asked(count, "Count!\n/quit\n/save " + talk + "\nAgain!\n");
-  CHECK(lines.status == 0);
+  const Outcome lines =
+      asked(count, "Count!\n/tokens\n/usr/bin\n\"\"\"/quit\"\"\"\n/save " + talk + "\nAgain!\n");
+  CHECK(lines.status == 2);
+  CHECK_MESSAGE(lines.error_says(" of 512 tokens\n"), lines.err);
+  CHECK_MESSAGE(lines.error_says("/usr/bin is not a command, /help lists the commands; put a "
+                                 "result that begins with / between two \"\"\""),
+                lines.err);
   CHECK_MESSAGE(lines.error_says("4 messages in " + talk), lines.err);
   CHECK(lines.error_says("no result: the question and its tool calls are removed"));
   const json saved = json::parse(read_file(talk))["messages"];
@@ -203,6 +209,59 @@ TEST_CASE(
   const Outcome again = asked(resumed, "Again!\n");
   CHECK_MESSAGE(lines.out.ends_with(again.out), again.out);
   CHECK(again.out.find("call00002") != std::string::npos);
+
+  // A conversation that waits for a result is saved and continued; /undo and /quit leave it.
+  const std::string open = folder / "open.json", closed = folder / "closed.json";
+  const Outcome left = asked(count, "Count!\n/save " + open + "\n/quit\nnever read\n");
+  CHECK(left.status == 0);
+  CHECK_MESSAGE(!left.error_says("no result"), left.err);
+  resumed.back() = open;
+  asked(resumed, "7\n/save " + closed + "\n");
+  const json continued = json::parse(read_file(closed))["messages"];
+  REQUIRE(continued.size() == 4);
+  CHECK(continued[2]["content"] == "7");
+  const Outcome undone = asked(count, "Count!\n/undo\nAgain!\n/save " + closed + "2\n");
+  CHECK_MESSAGE(undone.error_says("removed: Count!"), undone.err);
+  CHECK(json::parse(read_file(closed + "2"))["messages"][0]["content"] == "Again!");
+}
+
+TEST_CASE("cli/chat --tools on a terminal: slash commands at the prompt for a result") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes), talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-m", model, "-n", "60", "--seed", "3", "--tools",
+                 kTools, "--tool-choice", "count"},
+                "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("Count!\r");
+  screen.until("Type or paste the tool's result. Ctrl-C removes the question.");
+  screen.until("count returns> ");
+  for (const auto& [keys, shown] :
+       std::vector<std::pair<std::string, std::string>>{{"/stats", "1 answer; "},
+                                                        {"/set temp 0.5", "set here: temp 0.5"},
+                                                        {"/history", "call count {"},
+                                                        {"/edit", "Count!"}}) {
+    CAPTURE(keys);
+    screen.type(keys + "\r");
+    screen.until(shown);
+    if (keys != "/edit") screen.until("count returns> ");
+  }
+  screen.type(kCtrlC);  // the edit ends, the call still waits
+  screen.until("count returns> ");
+  screen.type("5\r");
+  screen.until(" of 512 tokens");
+  screen.until("> ");
+  screen.type("/save " + talk + "\r");
+  screen.until("4 messages in");
+  screen.type("Again!\r");
+  screen.until("count returns> ");
+  screen.type(kCtrlC);
+  screen.until("no result: the question and its tool calls are removed");
+  screen.type("Once more!\r");
+  screen.until("count returns> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(said_in(talk, "tool") == std::vector<std::string>{"5"});
 }
 
 TEST_CASE("cli/chat --tools: wrong uses end with one line") {

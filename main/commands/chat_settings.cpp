@@ -1,0 +1,230 @@
+// The slash commands of chat about the model, the settings and the statistics.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "engine/shelf/model_file.h"
+#include "main/commands/chat.h"
+#include "main/flags/options.h"
+#include "main/flags/values.h"
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+const std::string kNothing = "\"\"";  // the value that turns a setting off
+const std::vector<std::string> kForms = {"grammar", "json-schema", "regex"};  // at most one is set
+const std::vector<std::string> kRepeated = {"--stop", "--ban", "--dry-sequence-breaker"};
+
+std::string text_of(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, value] : settings)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  return text;
+}
+
+double rate(uint64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; }
+
+// The values of a setting that may be repeated: the text as it is, or texts in quotes as in JSON.
+std::vector<std::string> values_of(const std::string& name, const std::string& text) {
+  if (!text.starts_with('"') || std::ranges::count(kRepeated, name) == 0) return {text};
+  std::vector<std::string> values;
+  for (size_t at = 0; at < text.size(); at = text.find_first_not_of(' ', at)) {
+    size_t end = at + 1;
+    while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+    const auto value = nlohmann::json::parse(text.substr(at, end + 1 - at), nullptr, false);
+    if (!value.is_string())
+      fail(Exit::usage, "{} is {}, expected a text, or texts in quotes such as \"A\" \"B\\n\"",
+           name, text);
+    values.push_back(value.get<std::string>());
+    at = end + 1;
+  }
+  return values;
+}
+
+// The name of a setting as it is typed: "temp", "--temp", "n".
+std::string flag_of(const std::string& typed) {
+  return (typed.starts_with('-') ? "" : typed.size() == 1 ? "-" : "--") + typed;
+}
+
+}  // namespace
+
+// Closes the old model first: two models may not fit into memory, and on a GPU the new one would
+// get the room that the old one leaves.
+void Chat::change_model(const std::string& name) {
+  if (name.empty()) return put_note("the model is " + shown_model());
+  GenerationFlags settings = settings_;
+  std::string& path = settings.model.engine.model;
+  path = path_of_named_model(name);
+  if (!takes_tokenizer(path)) settings.model.engine.tokenizer.clear();
+  expect_runnable(open_model(path, settings.model.engine.tokenizer).source);
+  const auto open = [&](const GenerationFlags& flags, const TemplateChoice& format) {
+    speaker_.open(flags);
+    conversation_.change_model(model_of(*speaker_.engine), format);
+  };
+  try {
+    open(settings, {});
+  } catch (const Error&) {
+    over_ = true;  // unless the old model can be opened again
+    open(settings_, changed_model_ ? TemplateChoice() : flags_.format);
+    over_ = false;
+    throw;
+  }
+  settings_ = settings;
+  if (flags_.format.given() && !std::exchange(changed_model_, true))
+    put_notice("--chat-template does not apply to the new model: its own template is used");
+  changed_model_ = true;
+  put_template_notices();
+  put_state(fmt::format(
+      "the model is {}{}", shown_model(),
+      conversation_.messages().empty() ? "" : ": the next question reads the conversation again"));
+}
+
+std::string Chat::shown_model() const {
+  const std::string path = speaker_.engine->path(), line = with_name_of_model(path + ": ");
+  return line.substr(0, line.size() - 2);
+}
+
+// "temp 0.5": a flag of the command line without its dashes. "parameter temp 0.5" works too, for
+// users of ollama.
+void Chat::set(const std::string& text) {
+  constexpr std::string_view kParameter = "parameter ";
+  const std::string pair = text.substr(text.starts_with(kParameter) ? kParameter.size() : 0);
+  if (pair == "think" || pair == "nothink")
+    fail(Exit::usage, "/set {}: expected /think {}", pair, pair == "think" ? "show" : "hide");
+  const size_t end = std::min(pair.find_first_of(" \n"), pair.size());
+  const size_t begin = std::min(pair.find_first_not_of(" \n", end), pair.size());
+  const std::string name = pair.substr(0, end), value = pair.substr(begin);
+  if (value.empty())
+    fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
+  if (flag_of(name) == "--system") return set_system(value);
+  change_settings({{name, value}});
+  show_settings();
+}
+
+// Reads one setting. Returns its long name.
+std::string Chat::read_setting(GenerationFlags& settings, const std::string& typed,
+                               const std::string& value) {
+  const std::string flag = flag_of(typed);
+  std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  if (value == kNothing) {
+    settings.clear_setting(name);
+    return name;
+  }
+  std::vector<std::string> words;
+  for (const std::string& each : values_of(flag, value)) words.insert(words.end(), {flag, each});
+  const std::vector<std::string> names =
+      read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
+  if (!names.empty()) name = names[0];
+  if (name == "seed") settings.choose_seed();
+  if (std::ranges::count(kForms, name) > 0)
+    for (const std::string& other : kForms)
+      if (other != name) settings.clear_setting(other);
+  return name;
+}
+
+// Changes all of these settings or, on an error, none.
+void Chat::change_settings(const Settings& changes) {
+  GenerationFlags settings = settings_;
+  Settings changed = changed_;
+  try {
+    for (const auto& [typed, value] : changes) {
+      const std::string name = read_setting(settings, typed, value);
+      if (std::ranges::count(kForms, name) > 0)
+        for (const std::string& form : kForms) changed.erase(form);
+      changed[name] = value;
+    }
+    settings.check();
+    if (*settings.grammar_flag() && settings.generate.ignore_end)
+      fail(Exit::usage, "a grammar and --ignore-end are both given, expected one of them");
+    if (*settings.grammar_flag() && !flags_.tools.options().tools.empty())
+      fail(Exit::usage, "a grammar and --tools are both given, expected one of them");
+    const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
+    const auto forms = [](const GenerationFlags& flags) {
+      return std::tie(flags.grammar, flags.json_schema, flags.regex);
+    };
+    if (forms(settings) != forms(settings_))
+      speaker_.constrain(settings.rules(), settings.grammar_flag());
+  } catch (const Error& error) {  // the user typed the name without dashes
+    const std::string line = error.what();
+    throw Error(error.code, line.substr(std::min(line.find_first_not_of('-'), line.size())));
+  }
+  settings_ = settings, changed_ = changed;
+  speaker_.set(settings_);
+}
+
+// Applies the settings of a saved conversation. Flags typed on the command line override them.
+void Chat::take_settings(Settings saved, const std::string& path) {
+  for (const Flag& flag : flags_.settings)
+    if (flag.typed()) saved.erase(flag.name().substr(2));
+  if (saved.empty()) return;
+  try {
+    change_settings(saved);
+  } catch (const Error& error) {
+    return put_notice(fmt::format("{}: its settings are ignored: {}", path, error.what()));
+  }
+  put_state("settings of the file: " + text_of(saved));
+}
+
+// Takes the changes of /set back.
+void Chat::forget_settings() {
+  if (std::exchange(changed_, {}).empty()) return;
+  const ModelFlags model = settings_.model;
+  settings_ = flags_.generation;
+  settings_.model = model;
+  speaker_.constrain(settings_.rules(), settings_.grammar_flag());
+  speaker_.set(settings_);
+}
+
+void Chat::show_settings() {
+  const SamplerOptions& s = speaker_.options.sampling;
+  const int tokens = speaker_.options.max_tokens;
+  put_note(
+      fmt::format("settings: temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed "
+                  "{}, tokens {}",
+                  s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed,
+                  tokens < 0 ? "until the model ends" : std::to_string(tokens)));
+  for (const auto& [name, text] :
+       {std::pair("grammar", settings_.grammar), std::pair("json-schema", settings_.json_schema),
+        std::pair("regex", settings_.regex)})
+    if (!text.empty()) put_note(fmt::format("{}: {}", name, text));
+  if (settings_.context_policy != "stop") put_note("context-policy: " + settings_.context_policy);
+  for (const std::string& text : settings_.generate.stop) put_note("stop: " + text);
+  if (!changed_.empty()) put_note("set here: " + text_of(changed_));
+}
+
+void Chat::show(const std::string&) {
+  const Engine& engine = *speaker_.engine;
+  const ChatTemplate& format = conversation_.format();
+  put_note(fmt::format("model:    {}, on {}", engine.path(), engine.device()));
+  put_note(fmt::format("template: {}", !format.own() ? fmt::format("the {} format", format.name())
+                                       : changed_model_ || !flags_.format.given()
+                                           ? "from the model file"
+                                           : "from " + flags_.format.origin));
+  put_note(fmt::format("system:   {}",
+                       conversation_.has_system() ? conversation_.messages()[0].content : "none"));
+  if (const Tools& tools = flags_.tools.options().tools; !tools.empty())
+    put_note(fmt::format("tools:    {}", fmt::join(tools.names(), ", ")));
+  show_settings();
+  put_note("context:  " + of_context(conversation_.tokens().size()));
+}
+
+void Chat::count_tokens(const std::string&) { put_note(of_context(conversation_.tokens().size())); }
+
+void Chat::stats(const std::string&) {
+  put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} cached", counted(total_.answers, "answer"),
+                       counted(total_.read, "token"), rate(total_.timed, total_.prompt_seconds),
+                       total_.cached));
+  put_note(fmt::format("{} written, {:.1f} tok/s{}", counted(total_.written, "token"),
+                       rate(total_.written, total_.decode_seconds),
+                       total_.drafted == 0 ? ""
+                                           : fmt::format("; {} of {} draft tokens accepted",
+                                                         total_.accepted, total_.drafted)));
+}
+
+}  // namespace chaski

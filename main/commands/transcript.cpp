@@ -1,0 +1,29 @@
+#include "main/commands/transcript.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(std::string_view)) {
+  std::string text = message.role == "user"     ? "> "
+                     : message.role == "system" ? "system: "
+                     : message.role == "tool"   ? message.name + " returns> "
+                                                : "";
+  text += message.content;
+  const bool empty = text.empty() && !message.calls.empty();
+  size_t lines = 0;
+  for (size_t at = 0, end; at <= text.size() && !empty; at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    if (lines++ < most_lines) show(text.substr(at, end - at));
+  }
+  if (lines > most_lines) show(fmt::format("... {} more", counted(lines - most_lines, "line")));
+  for (const ToolCall& call : message.calls)
+    show(fmt::format("call {} {}", call.name, call.arguments));
+  if (message.role == "assistant") show("");
+}
+
+}  // namespace chaski

@@ -1,0 +1,14 @@
+// Shows messages of a conversation as text.
+#pragma once
+#include <cstddef>
+#include <string_view>
+
+#include "engine/conversation/chat_template.h"
+
+namespace chaski {
+
+// Calls `show` for each line of a message, at most `most_lines` lines of its text. An empty line
+// follows an answer.
+void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(std::string_view));
+
+}  // namespace chaski

@@ -1,0 +1,249 @@
+// Slash commands of chaski chat about model, files and settings, over a pipe and on a terminal.
+#include <nlohmann/json.hpp>
+
+#include "ggml-like-tensor/file/quipu.h"
+#include "tests/cli/screen.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+Outcome lines(const Arguments& more, const std::string& typed) {
+  Arguments all = {"chat", "--lines", "-m", kStory, "-n", "20", "--seed", "3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return chaski_run(all, typed);
+}
+
+// The bundled model with a template, in a file of its own.
+std::string story_with(const std::string& path, const std::string& chat_template) {
+  ModelSource source = source_of(open_quipu(kStory));
+  source.meta.set_str("tokenizer.chat_template", chat_template);
+  write_quipu(path, source, 1);
+  return path;
+}
+
+const std::string kColons =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}";
+
+}  // namespace
+
+TEST_CASE(
+    "cli/chat /set: stop, grammar, json-schema, regex and context-policy are as on the line") {
+  const TempFolder folder;
+  const std::string grammar = write_file(folder / "g", "root ::= \"yes\" | \"no\"\n");
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "boolean"}},
+                                 "required": ["a"], "additionalProperties": false})";
+  std::string one_line = schema;
+  std::replace(one_line.begin(), one_line.end(), '\n', ' ');
+  for (const auto& [setting, flags] : std::vector<std::pair<std::string, Arguments>>{
+           {"stop name", {"--stop", "name"}},
+           {"stop \"q\" \"y n\\u0061\"", {"--stop", "q", "--stop", "y na"}},
+           {"grammar " + grammar, {"--grammar", grammar}},
+           {"grammar root ::= \"si\" | \"no\"", {"--grammar", "root ::= \"si\" | \"no\""}},
+           {"json-schema " + one_line, {"--json-schema", schema}},
+           {"regex \"[ab]{3,5}\"", {"--regex", "\"[ab]{3,5}\""}}}) {
+    const Outcome set = lines({}, "/set " + setting + "\nA dog.\n");
+    CHECK_MESSAGE(set.status == 0, set.err);
+    CHECK_MESSAGE(set.out == lines(flags, "A dog.\n").out, setting, ": ", set.out);
+    CHECK(set.out != lines({}, "A dog.\n").out);
+    // "" turns it off, also where the command line has it.
+    const std::string off = "/set " + setting.substr(0, setting.find(' ')) + " \"\"\n";
+    const Outcome cleared = lines(flags, off + "A dog.\n");
+    CHECK_MESSAGE(cleared.out == lines({}, "A dog.\n").out, cleared.err);
+  }
+  // A form replaces another one, and all of them are saved and restored.
+  const std::string talk = folder / "talk";
+  const Outcome saved =
+      lines({}, "/set grammar " + grammar + "\n/set regex [ab]{3}\n/set stop \"b\" \"c\"\n" +
+                    "/set context-policy shift\n/save " + talk + "\n/show\n");
+  CHECK_MESSAGE(saved.error_says("\nregex: [ab]{3}\n"), saved.err);
+  CHECK_MESSAGE(
+      saved.err.substr(saved.err.find("\nregex: ")).find("\ngrammar: ") == std::string::npos,
+      saved.err);
+  CHECK(saved.error_says("\ncontext-policy: shift\n"));
+  CHECK(saved.error_says("\nstop: b\nstop: c\n"));
+  CHECK(json::parse(read_file(talk))["set"] ==
+        json{{"context-policy", "shift"}, {"regex", "[ab]{3}"}, {"stop", "\"b\" \"c\""}});
+  const Outcome resumed = lines({"--resume", talk}, "A dog.\n/load " + talk + "\nA dog.\n");
+  CHECK_MESSAGE(resumed.out == lines({"--regex", "[ab]{3}", "--stop", "b", "--stop", "c"},
+                                     "A dog.\n/clear\nA dog.\n")
+                                   .out,
+                resumed.out);
+  // A long conversation goes on.
+  std::string questions = "/set context-policy shift\n";
+  for (int i = 0; i < 6; ++i) questions += "Tell me of a cat and a dog and their ball.\n";
+  const Outcome shift = lines({"-c", "128", "--ignore-end"}, questions);
+  CHECK_MESSAGE(shift.status == 0, shift.err);
+  CHECK(shift.error_says("oldest messages are dropped"));
+}
+
+TEST_CASE("cli/chat /set: wrong values change nothing and say what is expected") {
+  const TempFolder folder;
+  write_file(folder / "tools.json", R"([{"name": "sing"}])");
+  for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
+           {"/set stop \"a", "stop is \"a, expected a text, or texts in quotes such as"},
+           {"/set stop \"a\" b", "stop is \"a\" b, expected a text, or texts in quotes such as"},
+           {"/set temp \"\"", "temp is empty, expected a value"},
+           {"/set grammar " + folder / "none", folder / "none" + ": cannot be opened"},
+           {"/set grammar root ::= (", "grammar"},
+           {"/set regex (", "regex"},
+           {"/set json-schema {", "json-schema"},
+           {"/set context-policy turn",
+            "context-policy is \"turn\", expected stop, shift or sinks"}}) {
+    const Outcome wrong = lines({}, line + "\nA dog.\n");
+    CHECK_MESSAGE(wrong.error_says("chaski: error: " + error), line, ": ", wrong.err);
+    CHECK(wrong.status != 0);
+    CHECK(wrong.out == lines({}, "A dog.\n").out);
+  }
+  CHECK(lines({"--ignore-end"}, "/set regex a\n")
+            .error_says("a grammar and --ignore-end are both given, expected one of them"));
+  // The system message.
+  const Outcome system = lines({}, "/set system Be a cat.\n/system\n/set system \"\"\n/system\n");
+  CHECK_MESSAGE(system.error_says("Be a cat.\nthere is no system message\n"), system.err);
+}
+
+TEST_CASE("cli/chat: a command takes an argument of several lines") {
+  const Outcome outcome = lines({}, "/system Be\\\nkind.\n/system\n/nonsense\\\nof two lines\n");
+  CHECK_MESSAGE(outcome.error_says("Be\nkind.\n"), outcome.err);
+  CHECK(outcome.status == 0);  // the last one is a question
+  CHECK(!outcome.out.empty());
+}
+
+TEST_CASE("cli/chat /model: another model continues the conversation") {
+  const TempFolder folder;
+  const std::string other = story_with(folder / "other.quipu", kColons), talk = folder / "talk";
+  const Outcome changed = lines({}, "A dog.\n/save " + talk + "\n/set temp 0.5\n/model " + other +
+                                        "\nA cat.\n/model\n/show\n/save " + talk + "2\n");
+  CHECK_MESSAGE(changed.status == 0, changed.err);
+  CHECK(changed.error_says("the model is " + other +
+                           ": the next question reads the conversation again"));
+  CHECK_MESSAGE(changed.error_says("\nthe model is " + other + "\n"), changed.err);
+  CHECK(changed.error_says("model:    " + other));
+  const json saved = json::parse(read_file(talk + "2"))["messages"];
+  REQUIRE(saved.size() == 4);
+  const Outcome expected = chaski_run({"chat", "--lines", "-m", other, "-n", "20", "--seed", "3",
+                                       "--temp", "0.5", "--resume", talk},
+                                      "A cat.\n");
+  CHECK_MESSAGE(changed.out.ends_with(expected.out), changed.out);
+  CHECK(saved[3]["content"] != "");
+  // A model that cannot be opened: the old one goes on, as if nothing was said.
+  write_file(folder / "letter", "Dear diary");
+  for (const std::string& name : {folder / "none.gguf", folder / "letter"}) {
+    const Outcome wrong = lines({}, "A dog.\n/model " + name + "\nA cat.\n");
+    CHECK_MESSAGE(wrong.error_says("chaski: error: " + name), wrong.err);
+    CHECK(wrong.out == lines({}, "A dog.\nA cat.\n").out);
+  }
+  // One that fails only after the old one is closed: its template knows no tools.
+  const std::string hermes = story_with(
+                        folder / "tools.quipu",
+                        "{% for t in tools %}{{ t.function.name }} {% endfor %}" + kColons),
+                    tools = write_file(folder / "tools.json", R"([{"name": "sing"}])");
+  const auto with_tools = [&](const std::string& typed) {
+    return chaski_run({"chat", "--lines", "-m", hermes, "-n", "9", "--seed", "3", "--tools", tools},
+                      typed);
+  };
+  const Outcome refused = with_tools("A dog.\n/model " + other + "\nA cat.\n/model\n");
+  CHECK_MESSAGE(refused.error_says("its chat template does not show tools to the model"),
+                refused.err);
+  CHECK_MESSAGE(refused.error_says("the model is " + hermes), refused.err);
+  CHECK(refused.out == with_tools("A dog.\nA cat.\n").out);
+}
+
+TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
+  const TempFolder folder;
+  const std::string a = write_file(folder / "a.txt", "Alpha.\nBeta.\n"),
+                    b = write_file(folder / "b.txt", "Gamma."), talk = folder / "talk";
+  const Outcome outcome =
+      lines({}, "/file " + a + "\n/file " + b + "\n/file\nSum up:\nAgain.\n/save " + talk + "\n");
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK_MESSAGE(outcome.error_says(a + ": "), outcome.err);
+  CHECK(outcome.error_says(" tokens are sent with the next message"));
+  CHECK(said_in(talk, "user") ==
+        std::vector<std::string>{"Sum up:\n\n" + a + ":\nAlpha.\nBeta.\n\n" + b + ":\nGamma.",
+                                 "Again."});
+  const Outcome back = lines({}, "/file " + a + "\n/file \"\"\nHello.\n/save " + talk + "b\n");
+  CHECK(said_in(talk + "b", "user") == std::vector<std::string>{"Hello."});
+  for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
+           {"/file", "/file expects a file"},
+           {"/file " + folder / "none", "none: cannot be opened"},
+           {"/file " + folder.path, "cannot be read"},
+           {"/file " + kStory, "is not text in UTF-8, expected a text file"}})
+    CHECK_MESSAGE(lines({}, line + "\n").error_says(error), line);
+}
+
+TEST_CASE("cli/chat /history, and the last turns of a conversation that is continued") {
+  const TempFolder folder;
+  const std::string talk = write_file(folder / "talk", R"({"messages":[
+      {"role":"system","content":"Be kind."},{"role":"user","content":"One?"},
+      {"role":"assistant","content":"First."},{"role":"user","content":"Two?\nlines"},
+      {"role":"assistant","content":"Second."},{"role":"user","content":"Three?"},
+      {"role":"assistant","content":"a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl"}]})");
+  const Outcome shown = lines({"--resume", talk}, "/history\n");
+  CHECK_MESSAGE(shown.error_says("system: Be kind.\n> One?\nFirst.\n\n> Two?\nlines\nSecond.\n\n"
+                                 "> Three?\na\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\n\n"),
+                shown.err);
+  CHECK(lines({}, "/history\n").error_says("there is no message yet"));
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "--resume", talk}, "dumb");
+  CHECK(screen.until("> Two?\r\n").find("One?") == std::string::npos);
+  const std::string last = screen.until("> Three?\r\na\r\n");
+  CHECK(last == "lines\r\nSecond.\r\n\r\n> Three?\r\na\r\n");
+  screen.until("j\r\n... 2 lines more\r\n");
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat --chat-template: a file, a text or a name replaces the model's template") {
+  const TempFolder folder;
+  const std::string own = story_with(folder / "own.quipu", kColons),
+                    file = write_file(folder / "t.jinja", kColons);
+  const auto ask = [](const std::string& model, const Arguments& more) {
+    Arguments all = {"chat", "-m", model, "-n", "12", "--seed", "3", "-p", "A dog."};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  const std::string answer = ask(own, {}).out;
+  CHECK(!answer.empty());
+  CHECK(ask(kStory, {}).out != answer);
+  for (const std::string& given : {file, kColons}) {
+    const Outcome chosen = ask(kStory, {"--chat-template", given});
+    CHECK_MESSAGE(chosen.out == answer, chosen.err);
+    CHECK_MESSAGE(chosen.err.find("no chat template") == std::string::npos, chosen.err);
+  }
+  CHECK(ask(own, {"--chat-template", "plain"}).out == ask(kStory, {}).out);
+  CHECK(ask(own, {"--chat-template", "chatml"}).out != answer);
+  CHECK(ask(kStory, {"--chat-template-file", file}).out == answer);
+  check_one_line(ask(own, {"--chat-template", "chatm"}), 2,
+                 "--chat-template is chatm, expected a Jinja file or ");
+  check_one_line(ask(own, {"--chat-template", write_file(folder / "bad", "{% for %}")}), 3,
+                 "bad: ");
+  check_one_line(ask(own, {"--chat-template", "{{ 'nothing' }}"}), 3,
+                 "--chat-template: does not show the message of the user");
+  // /show and `chaski template` say which one is used; another model has its own.
+  const Outcome show = lines({"--chat-template", file}, "/show\n/model " + own + "\n/show\n");
+  CHECK_MESSAGE(show.error_says("template: from " + file), show.err);
+  CHECK_MESSAGE(show.error_says("template: from the model file"), show.err);
+  CHECK(show.error_says("--chat-template does not apply to the new model"));
+  CHECK(chaski_run({"template", kStory, "--chat-template", file})
+            .out.starts_with(kStory + ": a template from " + file));
+}
+
+TEST_CASE("cli/chat without a model says in one line how to get one that answers questions") {
+  const std::string line =
+      "chaski: note: the built-in model only tells stories; this command gets one that answers "
+      "questions: chaski chat -m smollm2\n";
+  const Outcome without = chaski_run({"chat", "-p", "Who are you?", "-n", "3"});
+  CHECK(without.status == 0);
+  CHECK_MESSAGE(without.err.find(line) != std::string::npos, without.err);
+  CHECK(without.err.find(line) == without.err.rfind(line));
+  CHECK(chaski_run({"chat", "-q", "-p", "Who are you?", "-n", "3"}).err.empty());
+  CHECK_FALSE(chaski_run({"chat", "-m", kStory, "-p", "Who?", "-n", "3"}).error_says("smollm2"));
+  Screen screen({"chat", "--device", "cpu"}, "xterm");
+  screen.until("chaski chat -m smollm2\r\n");
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
