@@ -14,6 +14,8 @@ namespace chaski {
 
 namespace {
 
+constexpr size_t kMostBytesOfLines = 16 << 20;
+
 // `folder` is the value of an environment variable, or null.
 std::string folder_of_user(const char* folder, const char* in_home) {
   const char* home = std::getenv("HOME");
@@ -44,9 +46,12 @@ void add_lines(const std::string& path, std::span<const std::string> lines, size
   if (lines.empty()) return;
   std::vector<std::string> all = kept_lines(path);
   all.insert(all.end(), lines.begin(), lines.end());
+  size_t first = all.size(), bytes = 0;
+  while (first > 0 && all.size() - first < most &&
+         (bytes += all[first - 1].size() + 1) <= kMostBytesOfLines)
+    --first;
   std::string text;
-  for (size_t i = all.size() - std::min(all.size(), most); i < all.size(); ++i)
-    text += all[i] + "\n";
+  for (size_t i = first; i < all.size(); ++i) text += all[i] + "\n";
   std::error_code none;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
   const mode_t before = ::umask(077);

@@ -16,7 +16,8 @@ std::string state_folder();
 // For the config file: $XDG_CONFIG_HOME/chaski or $HOME/.config/chaski, or empty.
 std::string config_folder();
 // Lines of a file that only the user may read, oldest first. add_lines() appends to the file's
-// current lines and keeps the last `most`. It does nothing if the file cannot be written.
+// current lines and keeps the last `most`, at most 16 MB. It does nothing if the file cannot be
+// written.
 std::vector<std::string> kept_lines(const std::string& path);
 void add_lines(const std::string& path, std::span<const std::string> lines, size_t most);
 

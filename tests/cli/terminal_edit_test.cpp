@@ -1,4 +1,5 @@
 // Editing messages in chaski chat on a terminal: several lines, $EDITOR, history and pastes.
+#include "engine/machine/cache_folder.h"
 #include "tests/cli/screen.h"
 
 using namespace chaski::test;
@@ -226,4 +227,15 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C drops a paste that is being read, and 
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
+}
+
+TEST_CASE("cli/chat: the history file keeps the newest messages, at most 16 MB") {
+  const TempFolder folder;
+  const std::string path = folder / "history";
+  std::vector<std::string> lines;
+  for (char c = 'a'; c < 'a' + 20; ++c) lines.emplace_back((1 << 20) - 1, c);
+  chaski::add_lines(path, lines, 1000);
+  const std::vector<std::string> kept = chaski::kept_lines(path);
+  REQUIRE(kept.size() == 16);
+  CHECK(kept == std::vector<std::string>(lines.begin() + 4, lines.end()));
 }
