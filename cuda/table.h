@@ -34,7 +34,8 @@ struct KvState {
   // as in DeviceBatch, of this state's pool
   const int32_t *tables = nullptr, *table_start = nullptr, *store_start = nullptr;
   int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
-  const float* centre = nullptr;  // what keys lose before they are stored (ops/kv_write.h), or null
+  // the constants and scales of the keys (ops/kv_write.h), or null
+  const float *centre = nullptr, *scales = nullptr;
 
   // The page that a cell of token t's sequence is in.
   __host__ __device__ int32_t page_id(int64_t t, int cell) const {
@@ -76,10 +77,8 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
 // The same for an op that stores keys.
 inline KvState kv_state(const KvWrite& op, const OpArgs& a, const DeviceBatch& batch) {
   KvState kv = kv_state(op.view(a), batch);
-  if (op.centered)
-    KvFormats::with(op.view(a).layout.format, [&]<class F>(F) {
-      if (PageOf<F>::kCentered) kv.centre = a.in[op.centre_at()].floats();
-    });
+  if (op.centered) kv.centre = a.in[op.centre_at()].floats();
+  if (op.scaled) kv.scales = a.in[op.scales_at()].floats();
   return kv;
 }
 // Whether kernels can address the state.

@@ -126,7 +126,7 @@ class Fuser {
       if (!k || !q || as<Attention>(*attention)->state != op.state || q > &write) continue;
       if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       std::vector<ValueId> in{k->in[0], write.in[1], q->in[0]};
-      if (op.centered) in.push_back(write.in[op.centre_at()]);
+      in.insert(in.end(), write.in.begin() + 2, write.in.end());  // centre and scales
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
       read(write, std::move(in));
       write.out = {q->out[0]};

@@ -72,16 +72,26 @@ StateId Graph::state(const State& s) {
   states.push_back(s);
   return StateId(states.size()) - 1;
 }
-void Graph::kv_write(StateId kv, ValueId k, ValueId v, const Weight* centre) {
+void Graph::kv_write(StateId kv, ValueId k, ValueId v, const Weight* centre, const Weight* scales) {
   std::vector<ValueId> in{k};
   if (v != kNone) in.push_back(v);
   if (centre) in.push_back(weight(*centre));
-  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}, centre != nullptr},
+  if (scales) in.push_back(weight(*scales));
+  append(KvWrite{kv,
+                 std::get<Paged>(states[size_t(kv)]),
+                 false,
+                 {},
+                 {},
+                 centre != nullptr,
+                 scales != nullptr},
          std::move(in));
 }
-ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks) {
+ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks, const Weight* key_scales) {
   op.kv = std::get<Paged>(states[size_t(op.state)]), op.source = Attention::Source::pages;
-  return append_attention(op, {q}, sinks);
+  op.scaled_keys = key_scales != nullptr;
+  std::vector<ValueId> in{q};
+  if (key_scales) in.push_back(weight(*key_scales));
+  return append_attention(op, std::move(in), sinks);
 }
 ValueId Graph::attention(ValueId q, ValueId k, ValueId v, Attention op, const Weight* sinks) {
   op.state = -1, op.source = Attention::Source::batch;

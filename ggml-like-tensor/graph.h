@@ -58,12 +58,15 @@ class Graph {
   // Declares what is kept of a sequence from pass to pass. States are numbered in the order of
   // these calls.
   StateId state(const State& s);
-  // v: kNone if the values are inside k. centre: constants of the keys (ops/kv_write.h), or null.
-  void kv_write(StateId kv, ValueId k, ValueId v = kNone, const Weight* centre = nullptr);
+  // v: kNone if the values are inside k. centre: constants of the keys, scales: powers of
+  // two, which the attention over them needs too (ops/kv_write.h); or null.
+  void kv_write(StateId kv, ValueId k, ValueId v = kNone, const Weight* centre = nullptr,
+                const Weight* scales = nullptr);
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
   // Attention with all its parameters; heads and the state's sizes are filled in. sinks: (1,
   // heads), or null.
-  ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr);
+  ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr,
+                    const Weight* key_scales = nullptr);
   // Attention over the keys and values of the pass itself, as in an encoder. parameters.kv
   // describes them.
   ValueId attention(ValueId q, ValueId k, ValueId v, Attention parameters,

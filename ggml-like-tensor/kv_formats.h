@@ -1,10 +1,12 @@
 // The formats of keys and values, and what a page needs to know of each format in addition to
 // quant/:
 //
-//   kRotated        keys are stored rotated (ops/hadamard.h)
 //   kCentered       keys are stored minus the constant of their channel (ops/kv_write.h)
+//   kRotation       channels of a key that are rotated together (ops/hadamard.h), 0 for none;
+//                   such keys are stored divided by the scale of their channel (ops/kv_write.h)
+//   kValueRotation  the same of a value; attention rotates its result back
 // for formats of blocks also:
-//   encode(x, n, b, is_key) encodes n <= 32 channels into a block; the remaining channels are zero
+//   encode(x, n, b) encodes n <= 32 channels into a block; the remaining channels are zero
 //   kChannelsAByte  channels in a byte of the values: channel c of 32 in the low bits, channel
 //                   c + 16 in the high bits
 //   value(byte, c)  the code of channel c in such a byte, minus kOffset
@@ -17,31 +19,35 @@
 
 namespace chaski {
 
+constexpr int kWholeHead = 1 << 16;  // the largest power of two that divides a head
+
 using KvFormats = FormatList<F32, F16, F8, Q8, Q4_0>;
 
 template <class F>
 struct PageOf {
   static_assert(F::kFloat, "a format of blocks needs its own PageOf");
-  static constexpr bool kRotated = false, kCentered = F::kFormat == Format::f8;
+  static constexpr bool kCentered = F::kFormat == Format::f8;
+  static constexpr int kRotation = 0, kValueRotation = 0;
 };
 
-// d is rounded to f16; the codes are those of a matmul's activations.
+// d is rounded to f16; the codes are those of a matmul's activations. 32 channels are a warp of a
+// device. Rotating a whole head gains nothing here, once channels are scaled.
 template <>
 struct PageOf<Q8> {
-  static constexpr bool kRotated = true, kCentered = true;
-  static constexpr int kChannelsAByte = 1, kOffset = 0;
-  static void encode(const float* x, int n, Q8::Block& b, bool is_key);
+  static constexpr bool kCentered = true;
+  static constexpr int kRotation = 32, kValueRotation = 0, kChannelsAByte = 1, kOffset = 0;
+  static void encode(const float* x, int n, Q8::Block& b);
   static constexpr int value(uint8_t byte, int) { return int8_t(byte); }
 };
 
-// 16 levels. The scale of keys spans minus to plus the largest size; half a step is lost at each
-// end. The scale of values is the one of a few that loses least. Scales are not negative, because
-// the kernel that weights values multiplies them into unsigned weights (cpu/values.h).
+// 16 levels, with the scale of a few that loses least. Scales are not negative, because the kernel
+// that weights values multiplies them into unsigned weights (cpu/values.h).
 template <>
 struct PageOf<Q4_0> {
-  static constexpr bool kRotated = true, kCentered = true;
+  static constexpr bool kCentered = true;
+  static constexpr int kRotation = kWholeHead, kValueRotation = kWholeHead;
   static constexpr int kChannelsAByte = 2, kOffset = 8;
-  static void encode(const float* x, int n, Q4_0::Block& b, bool is_key);
+  static void encode(const float* x, int n, Q4_0::Block& b);
   static constexpr int value(uint8_t byte, int c) { return (c < 16 ? byte & 15 : byte >> 4) - 8; }
 };
 

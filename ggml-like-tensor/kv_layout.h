@@ -13,7 +13,8 @@
 //              [position % 4]. q4_0: the same with channel / 32, channel c in the low and c + 16 in
 //              the high nibbles. The scales follow the codes: f16[channel / 32][position]. They
 //              are multiplied into the weights
-// Keys of f8, q8 and q4_0 are stored centered, those of blocks also rotated (ops/kv_write.h).
+// Keys of f8, q8 and q4_0 are stored centered, those of blocks also scaled and rotated
+// (ops/kv_write.h). Values of q4_0 are stored rotated.
 // Kernels of every instruction set use these functions. They are always_inline, so that no object
 // leaves a copy with its flags for the linker.
 #pragma once
@@ -42,11 +43,14 @@ struct KvLayout {
   // no V rows: values are read from the K tile; not with formats of blocks
   bool v_inside_k = false;
 
-  // Channels of a key that are rotated together, or 0: the largest power of two that divides a
-  // head. On a device, a warp.
+  // Channels of a key, or of a value, that are rotated together, or 0.
   template <class F>
-  [[gnu::always_inline]] int rotation() const {
-    return !PageOf<F>::kRotated ? 0 : by_position ? 32 : k_dim & -k_dim;
+  [[gnu::always_inline]] int key_rotation() const {
+    return PageOf<F>::kRotation == kWholeHead ? k_dim & -k_dim : PageOf<F>::kRotation;
+  }
+  template <class F>
+  [[gnu::always_inline]] int value_rotation() const {
+    return PageOf<F>::kValueRotation == kWholeHead ? v_dim & -v_dim : PageOf<F>::kValueRotation;
   }
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
   [[gnu::always_inline]] int k_cols() const { return blocks() ? (k_dim + 31) / 32 * 32 : k_dim; }

@@ -181,6 +181,7 @@ struct AttentionKernel {
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
     AttentionArgs args{};
     args.kv = kv_state(view(op, a), c.batch), args.batch = c.batch;
+    args.kv.scales = op.scaled_keys ? a.in[1].floats() : nullptr;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
     args.window = op.kv.window, args.scale = op.scale, args.soft_cap = op.soft_cap;

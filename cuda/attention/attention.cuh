@@ -76,10 +76,14 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     const float* from =
         a.q +
         (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.kv.k_dim;
-    // Channel `first` + lane, rotated like the keys. All lanes of the warp take part.
+    const float* scales =
+        a.kv.scales && real ? a.kv.scales + tile.head_of(q) / a.group * a.kv.k_dim : nullptr;
+    // Channel `first` + lane, scaled and rotated like the keys. All lanes of the warp take part.
     const auto channel = [&](int first) {
       const int c = first + lane;
-      return rotate_channels<F>(real && c < a.kv.k_dim ? from[c] : 0.0f, first, a.kv.k_dim);
+      float x = real && c < a.kv.k_dim ? from[c] : 0.0f;
+      if (PageOf<F>::kRotation > 0 && scales && c < a.kv.k_dim) x *= scales[c];
+      return rotate_channels<F>(x, first, a.kv.k_dim);
     };
     float most = 0;
     for (int first = 0; first < a.kv.k_dim; first += 32)

@@ -20,24 +20,29 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
 // lanes must take part; x is 0 past the head's end.
 template <class F>
 __device__ __forceinline__ float rotate_channels(float x, int first, int k_dim) {
-  if (!PageOf<F>::kRotated || first + 32 > k_dim) return x;
+  if constexpr (PageOf<F>::kRotation != 32) {
+    return x;
+  } else {
+    if (first + 32 > k_dim) return x;
 #pragma unroll
-  for (int half = 1; half < 32; half *= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, x, half);
-    x = threadIdx.x & half ? other - x : x + other;
+    for (int half = 1; half < 32; half *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, x, half);
+      x = threadIdx.x & half ? other - x : x + other;
+    }
+    return x * 0.1767766922712326f;  // 1 / sqrt(32), rounded as by hadamard()
   }
-  return x * 0.1767766922712326f;  // 1 / sqrt(32), rounded as by hadamard()
 }
 
 // Where one token's head is stored.
 struct KvSlot {
   std::byte *keys, *values;
-  const float* centre;  // of this head's keys, or null
+  const float *centre, *scales;  // of this head's keys, or null
   int slot;
   __device__ __forceinline__ KvSlot(const KvState& kv, const Store& to, int head)
       : keys(kv.k_tile(to.page, head)),
         values(kv.v_rows(to.page, head)),
         centre(kv.centre ? kv.centre + head * kv.k_dim : nullptr),
+        scales(kv.scales ? kv.scales + head * kv.k_dim : nullptr),
         slot(to.slot) {}
 };
 
@@ -92,12 +97,13 @@ constexpr bool kHasPages = requires {
   sizeof(PageStore<F>);
 };
 
-// Centers and rotates a key as KvWrite::write does.
+// Centers, scales and rotates a key as KvWrite::write does.
 template <class F>
 __device__ __forceinline__ float key_to_store(const KvState& kv, const KvSlot& to, int first,
                                               float x) {
   const int c = first + int(threadIdx.x % 32);
   if (PageOf<F>::kCentered && to.centre && c < kv.k_dim) x = x - to.centre[c];
+  if (PageOf<F>::kRotation > 0 && to.scales && c < kv.k_dim) x = x / to.scales[c];
   return rotate_channels<F>(x, first, kv.k_dim);
 }
 

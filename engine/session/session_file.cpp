@@ -1,14 +1,14 @@
 // A session as a file, little-endian:
 //
-//   offset 0   magic "CHASKIS\2" (the last byte is the version), u64 XXH3-64 of all that follows
+//   offset 0   magic "CHASKIS\3" (the last byte is the version), u64 XXH3-64 of all that follows
 //   offset 16  u64 sum of the model, u64 context, str format of keys and values (u64 length, bytes)
 //   tokens     u64 n, n x i32
 //   pools      u64 n, n x u64 number of the first page kept: a window has dropped earlier pages
 //   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
 //              of a recurrent state
 //
-// Version 1 did not center the keys of f8, q8 and q4_0 (ops/kv_write.h). It did not rotate those of
-// q8. Both versions store f16 and f32 alike, so those files of version 1 are read.
+// Version 1 did not center the keys of f8, q8 and q4_0. Version 2 did not scale the keys of q8 and
+// q4_0 (ops/kv_write.h). A file is read if this version stores its format in the same form.
 //
 // The sum of the model covers its hyperparameters, --rope-scaling, and each tensor: name, format,
 // shape and 4 KB each of its beginning, middle and end. Reading all weights would take longer than
@@ -32,8 +32,8 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kSessionMagic("CHASKIS\2", 8), kSessionName("CHASKIS", 7);
-constexpr int kFirstVersion = 1, kSessionVersion = 2;
+constexpr std::string_view kSessionMagic("CHASKIS\3", 8), kSessionName("CHASKIS", 7);
+constexpr int kFirstVersion = 1, kSessionVersion = 3;
 constexpr size_t kSessionPreamble = 16, kSummedBytes = 4096, kHeldBytes = 1 << 20;
 
 template <class T>
@@ -188,7 +188,8 @@ void Session::restore(const std::string& path) {
   const auto context = in.take<uint64_t>("context");
   const std::string kv = in.text("format");
   expect_same_settings(path, context, kv, uint64_t(e.context_length()), e.kv_type());
-  if (version == kFirstVersion && kv != "f16" && kv != "f32")
+  const bool same_form = kv == "f16" || kv == "f32" || (kv == "f8" && version > kFirstVersion);
+  if (version < kSessionVersion && !same_form)
     fail(Exit::bad_file,
          "{}: an earlier chaski stored its keys in another form of {}; the text must be read again",
          path, kv);

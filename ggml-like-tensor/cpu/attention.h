@@ -295,14 +295,12 @@ struct CpuKernel<Attention, V> {
                            const Work& w) {
     const KvLayout l = layout(op, a);
     const int cols = l.k_cols(), count = b.count(), padded = count > kFewQueries ? kQueries : count;
-    int rotation = 0;
-    KvFormats::with(l.format, [&]<class F>(F) { rotation = l.rotation<F>(); });
     for (int q = 0; q < padded; ++q) {
       const float* from =
           q < count ? a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim : nullptr;
-      if (from && (rotation > 0 || l.blocks())) {
+      if (from && l.blocks()) {
         for (int c = 0; c < cols; ++c) w.row[c] = c < op.kv.k_dim ? from[c] : 0;
-        hadamard(w.row, op.kv.k_dim, rotation);
+        KvFormats::with(l.format, [&]<class Fmt>(Fmt) { op.turn<Fmt>(a, l, b.head_of(q), w.row); });
         from = w.row;
       }
       if (!l.blocks())
@@ -513,8 +511,11 @@ struct CpuKernel<Attention, V> {
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const int v_cols = layout(op, a).v_cols();
-    const int64_t stride = part_floats(layout(op, a));
+    const KvLayout l = layout(op, a);
+    const int v_cols = l.v_cols();
+    const int64_t stride = part_floats(l);
+    int rotation = 0;
+    KvFormats::with(l.format, [&]<class Fmt>(Fmt) { rotation = l.value_rotation<Fmt>(); });
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token_of(q), head = b.head_of(q);
       float* total = w.totals + q * stride;
@@ -522,6 +523,7 @@ struct CpuKernel<Attention, V> {
       const float sum = total[v_cols + 1];
       for (int c = 0; c < v_cols; c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
+      if (rotation > 0) hadamard(total, op.kv.v_dim, rotation);
       if (a.out[0].data)
         for (int c = 0; c < op.kv.v_dim; ++c)
           a.out[0].out_row(t)[head * op.kv.v_dim + c] = total[c];

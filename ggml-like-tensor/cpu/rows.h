@@ -288,7 +288,9 @@ struct CpuKernel<KvWrite, V> : ByRow {
     const int64_t stores = op.stores(a).size(), queries = op.rope ? a.in[2].shape.rows : 0;
     return stores > queries ? stores : queries;
   }
-  static size_t scratch(const KvWrite& op, const OpArgs&) { return op.kv.k_dim * sizeof(float); }
+  static size_t scratch(const KvWrite& op, const OpArgs&) {
+    return (op.kv.k_dim + op.kv.v_dim) * sizeof(float);
+  }
   static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
     const int64_t stores = op.stores(a).size();

@@ -5,7 +5,8 @@
 // it looks back (ALiBi, Press et al. 2022). `sinks`: a head's weights are divided by their sum plus
 // e^sink, as if there were one more cell of value 0 (Xiao et al. 2024).
 //   in 0 q (tokens, heads * k_dim); if the source is the batch, in 1 k (tokens, kv.heads * k_dim)
-//   and in 2 v (tokens, kv.heads * v_dim); then sinks (1, heads) if `sinks`
+//   and in 2 v (tokens, kv.heads * v_dim); from pages, in 1 the scales of the keys (1, kv.heads *
+//   k_dim) if `scaled_keys` (ops/kv_write.h); then sinks (1, heads) if `sinks`
 //   -> out 0 (tokens, heads * v_dim) and / or acts
 // Keys and values are those of kv_write, from the state's pages; or, as in an encoder, those of the
 // batch itself. In the second case cells are counted from the sequence's first token in the batch.
@@ -29,8 +30,10 @@ struct Attention {
   bool sinks = false;
   Source source = Source::pages;
   Mask mask = Mask::causal;
+  bool scaled_keys = false;
 
-  int sinks_at() const { return source == Source::batch ? 3 : 1; }  // index among the inputs
+  // index among the inputs
+  int sinks_at() const { return source == Source::batch ? 3 : 1 + int(scaled_keys); }
 
   int group() const { return heads / kv.heads; }  // query heads that share a key head
   // Powers of one number for the first 2^n heads. The slopes of the other heads are between them.
@@ -48,6 +51,9 @@ struct Attention {
       ENSURE(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
                  in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
              "every token must have a key and a value");
+    ENSURE(!scaled_keys ||
+               (source == Source::pages && in[1] == Shape{1, int64_t(kv.heads) * kv.k_dim}),
+           "every channel of the keys must have a scale");
     ENSURE(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
            "a window and a bias need a causal mask");
     return {{in[0].rows, int64_t(heads) * kv.v_dim}};
@@ -113,6 +119,17 @@ struct Attention {
     v.assign(a.in[2].row(t) + kv_head * kv.v_dim, a.in[2].row(t) + (kv_head + 1) * kv.v_dim);
   }
 
+  // Scales and rotates a query of k_dim channels as the keys of format F are.
+  template <class F>
+  [[gnu::always_inline]] void turn(const OpArgs& a, const KvLayout& l, int head, float* q) const {
+    const int rotation = l.key_rotation<F>();
+    if (rotation > 0 && scaled_keys) {
+      const float* scales = a.in[1].floats() + head / group() * kv.k_dim;
+      for (int c = 0; c < kv.k_dim; ++c) q[c] *= scales[c];
+    }
+    hadamard(q, kv.k_dim, rotation);
+  }
+
   void reference(const OpArgs& a) const {
     const KvView* view = source == Source::pages ? &a.where->states.paged[size_t(state)] : nullptr;
     std::vector<float> k, v;
@@ -123,9 +140,8 @@ struct Attention {
       for (int h = 0; h < heads; ++h) {
         std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
         if (view)
-          KvFormats::with(view->layout.format, [&]<class F>(F) {
-            hadamard(q.data(), kv.k_dim, view->layout.rotation<F>());
-          });
+          KvFormats::with(view->layout.format,
+                          [&]<class F>(F) { turn<F>(a, view->layout, h, q.data()); });
         std::vector<double> score, sum(kv.v_dim);
         std::vector<std::vector<float>> values;
         double most = -INFINITY, total = 0;
@@ -152,6 +168,10 @@ struct Attention {
           for (int c = 0; c < kv.v_dim; ++c) sum[c] += weight * values[i][c];
         }
         for (int c = 0; c < kv.v_dim; ++c) row[h * kv.v_dim + c] = float(sum[c] / total);
+        if (view)
+          KvFormats::with(view->layout.format, [&]<class F>(F) {
+            hadamard(row.data() + h * kv.v_dim, kv.v_dim, view->layout.value_rotation<F>());
+          });
       }
       if (a.out[0].data) std::copy(row.begin(), row.end(), a.out[0].out_row(t));
       if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
@@ -188,6 +208,9 @@ struct Attention {
          {{{5, 960}}, {{5, 48}}, {{5, 16}}, {{1, 20}, Format::f32, true}},
          5},
         {{1, 4, {2, 16, 16, 0}, 0.25f, 0, 0, false, Source::pages, Mask::full}, {{{21, 64}}}, 21},
+        {{0, 4, {2, 64, 64, 0}, 0.1f, 0, 0, true, Source::pages, Mask::causal, true},
+         {{{21, 256}}, {{1, 128}, Format::f32, true}, {{1, 4}, Format::f32, true}},
+         21},
     };
   }
 };

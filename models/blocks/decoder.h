@@ -128,8 +128,9 @@ class Decoder : public Model {
   ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled
   // `n` is normed. Returns what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
-  // What the KV cache may subtract from the keys of a layer, or null.
+  // What the KV cache may subtract from the keys of a layer, and divide them by, or null.
   const Weight* key_centre(int layer) const;
+  const Weight* key_scales(int layer) const;
   // The middle part of attention, before attn_output: rotates q and k, stores k and v, attends.
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w,
@@ -137,13 +138,25 @@ class Decoder : public Model {
   ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // with `activation`
  private:
   void scaling_keys(Keys& keys);
-  void centre_keys();
+  // Facts of a layer's keys and queries that the weights tell, each null if there is none.
+  struct KeyFacts {
+    const float *k_bias = nullptr, *q_bias = nullptr, *k_norm = nullptr, *q_norm = nullptr;
+  };
+  std::vector<KeyFacts> key_facts() const;
+  void fit_keys();
+  void centre_keys(int layer, const float* bias);
+  void scale_keys(int layer, const KeyFacts& facts);
+  // One row of kv_rows() numbers of a layer.
+  struct KeyRow {
+    std::vector<float> numbers;
+    Weight weight;
+    const Weight* get() const { return weight.data ? &weight : nullptr; }
+    void set(const char* name, int layer);
+  };
 
   static constexpr int64_t kCentredPositions = 4096;
-  // By layer: the mean of the rotated bias of keys over these positions, (1, kv_rows()). Without
-  // data if there is no bias.
-  std::vector<std::vector<float>> key_constants_;
-  std::vector<Weight> key_centres_;
+  // By layer: the mean of the rotated bias of keys over these positions, and powers of two.
+  std::vector<KeyRow> key_centres_, key_scales_;
   std::vector<float> one_and_zero_;  // `dim` ones, then `dim` zeros
   Weight ones_, zeros_;              // views of it
 };

@@ -210,10 +210,10 @@ TEST_CASE(
   };
   for (size_t at = 0; at < good.size(); at += at < 300 ? 1 : 997) {
     std::string damaged = good;
-    damaged[at] ^= 1;
+    damaged[at] ^= 4;
     const std::string line = refused(*e, damaged);
     CHECK_MESSAGE(contains(line, at < 7    ? "not a file of keys and values"
-                                 : at == 7 ? "version 3, expected at most 2"
+                                 : at == 7 ? "version 7, expected at most 3"
                                            : "checksum does not match"),
                   line);
   }
@@ -221,19 +221,29 @@ TEST_CASE(
     CHECK_FALSE(refused(*e, good.substr(0, size)).empty());
   CHECK(contains(refused(*open_exact(golden("models/gpt2")), good), "of another model"));
   CHECK(contains(refused(*open_exact("", 1, Format::f32), good), "are in f16, expected f32"));
-  // Version 1 stored f16 as version 2 does, and q8 otherwise.
-  const auto as_version_1 = [](std::string bytes) { return bytes[7] = 1, bytes; };
-  write_file(tmp / "earlier", as_version_1(good));
-  const auto restored = e->session();
-  restored->restore(tmp / "earlier");
-  CHECK(restored->position() == s->position());
+  // Earlier versions stored f16 as version 3 does, and q8 otherwise. Version 2 stored f8 the same.
+  const auto as_version = [](char version, std::string bytes) { return bytes[7] = version, bytes; };
+  for (const char version : {1, 2}) {
+    write_file(tmp / "earlier", as_version(version, good));
+    const auto restored = e->session();
+    restored->restore(tmp / "earlier");
+    CHECK(restored->position() == s->position());
+  }
   const auto in_q8 = open_exact("", 1, Format::q8);
   const auto short_form = in_q8->session();
   short_form->extend(t);
   short_form->save(tmp / "q8");
   const std::string q8 = read_file(tmp / "q8");
-  CHECK(
-      contains(refused(*in_q8, as_version_1(q8)), "an earlier chaski stored its keys in another"));
+  for (const char version : {1, 2})
+    CHECK(contains(refused(*in_q8, as_version(version, q8)),
+                   "an earlier chaski stored its keys in another form of q8"));
+  const auto in_f8 = open_exact("", 1, Format::f8), again = open_exact("", 1, Format::f8);
+  const auto floats = in_f8->session();
+  floats->extend(t);
+  floats->save(tmp / "f8");
+  write_file(tmp / "f8", as_version(2, read_file(tmp / "f8")));
+  again->session()->restore(tmp / "f8");
+  CHECK(contains(refused(*again, as_version(1, read_file(tmp / "f8"))), "another form of f8"));
   EngineOptions o;
   o.context = 100;
   CHECK(contains(refused(*Engine::open(o), good),
