@@ -136,6 +136,7 @@ int eval(const EvalFlags& flags) {
     bar.reset();
     put_result(*engine, result, window, seconds(), flags.json);
   }
+  put_saturation();
   return int(Exit::done);
 }
 

@@ -79,6 +79,7 @@ void Speaker::put_cuts(std::span<const GenerateResult> results) const {
     put_notice(results.size() == 1
                    ? "the answer is " + line
                    : fmt::format("{} of {} are {}", n, counted(results.size(), "answer"), line));
+  put_saturation();
 }
 
 void Speaker::open(const GenerationFlags& flags) {

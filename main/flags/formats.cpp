@@ -1,11 +1,14 @@
 #include "main/flags/formats.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <span>
 #include <string_view>
 
 #include "engine/session/engine.h"
+#include "engine/session/kv_loss.h"
 
 namespace chaski {
 
@@ -51,7 +54,7 @@ constexpr Line kSpecial[] = {
 constexpr Line kOfKv[] = {
     {"f32", "exact; twice the memory of f16"},
     {"f16", "the default; answers hardly differ from f32"},
-    {"f8", "half the memory of f16: floats of 8 bits (e4m3) without a scale"},
+    {"f8", "half the memory of f16: floats of 8 bits (e4m3) without a scale, up to 448"},
     {"q8", "slightly more than half: integers of 8 bits with scales; more precise than f8"},
     {"q4_0", "slightly more than a quarter: integers of 4 bits; answers differ, long texts fit"},
 };
@@ -115,6 +118,12 @@ Rows weight_formats(const std::vector<std::string>& names) {
   return rows_named(all, names);
 }
 
-Rows kv_formats(const std::vector<std::string>& names) { return rows_named(rows_of(kOfKv), names); }
+Rows kv_formats(const std::vector<std::string>& names) {
+  Rows rows = rows_named(rows_of(kOfKv), names);
+  for (auto& [name, line] : rows)
+    if (const std::string loss = kv_loss(*format_named(name)); !loss.empty())
+      line += fmt::format("; {} from f16", loss);
+  return rows;
+}
 
 }  // namespace chaski

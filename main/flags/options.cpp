@@ -9,6 +9,7 @@
 
 #include "engine/measure/perplexity.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
+#include "engine/session/kv_loss.h"
 #include "main/flags/formats.h"
 #include "main/flags/values.h"
 #include "main/terminal/output.h"
@@ -222,6 +223,12 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
   for (const std::string& line : held->lines)
     if (printed.insert(line).second) print(line);
   return engine;
+}
+
+void put_saturation() {
+  static bool reported = false;
+  const std::string note = kv_saturation();
+  if (!note.empty() && !std::exchange(reported, true)) put_notice(note);
 }
 
 namespace {

@@ -36,6 +36,9 @@ void declare_keep_converted(Flags& flags, std::string& text);
 // printed after it succeeded, so that an error is printed alone.
 std::shared_ptr<Engine> open_engine(EngineOptions options);
 
+// Prints a note, once, if keys or values were larger than their format can store.
+void put_saturation();
+
 // For commands that only read a model: tokenize, convert, quantize.
 void declare_model(Flags& flags, std::string& model);
 void declare_tokenizer(Flags& flags, std::string& tokenizer);

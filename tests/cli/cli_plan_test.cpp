@@ -90,6 +90,17 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
     CHECK_MESSAGE(contains(measured.out, std::string("\n  ") + row), row);
 }
 
+TEST_CASE("cli/plan: a short format of the KV cache is shown with what it loses") {
+  const OwnCache cache;
+  for (const KvType& type : kKvTypes) {
+    const bool loses = type.format != Format::f32 && type.format != Format::f16;
+    const Outcome plan =
+        chaski_run({"plan", kStory, "--device", "cpu", "--kv", type.name, "-c", "64"});
+    CHECK_MESSAGE(plan.status == 0, plan.err);
+    CHECK_MESSAGE(contains(plan.out, "on four models)") == loses, plan.out);
+  }
+}
+
 TEST_CASE("cli/plan: the suggested changes make it fit") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const OwnCache cache;

@@ -96,6 +96,11 @@ TEST_CASE("manual/chaski help formats lists every format that can be chosen, its
 TEST_CASE("manual/every format of the KV cache is explained where it is listed") {
   const std::string run = chaski_run({"run", "--help"}).out;
   CHECK(words_below(run, "KV cache formats:") == Arguments{"f32", "f16", "f8", "q8", "q4_0"});
+  for (const char* format : {"\n  f8 ", "\n  q8 ", "\n  q4_0 "}) {
+    const size_t at = run.find(format);
+    REQUIRE(at != run.npos);
+    CHECK_MESSAGE(run.find("KL .", at) < run.find("\n  ", at + 3), format);
+  }
 }
 
 TEST_CASE("manual/the examples work") {

@@ -1,0 +1,27 @@
+#include "engine/session/kv_loss.h"
+
+#include "ggml-like-tensor/ops/kv_saturation.h"
+
+namespace chaski {
+
+// chaski eval -m M --kl M --kv FORMAT --base-kv f16 -f wiki.test.raw --chunks 2
+std::string kv_loss(Format format) {
+  switch (format) {
+    case Format::f8:
+      return "KL .003 to .008";
+    case Format::q8:
+      return "KL .0001 to .0004";
+    case Format::q4_0:
+      return "KL .01 to .05";
+    default:
+      return "";
+  }
+}
+
+std::string kv_saturation() {
+  return !kv_saturated() ? ""
+                         : "--kv f8: the model has keys or values above 448, the largest number of "
+                           "f8, which were stored as 448; --kv q8 has no such limit";
+}
+
+}  // namespace chaski
