@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "engine/measure/perplexity.h"
-#include "engine/shelf/inspection.h"  // for expected_names()
 #include "engine/session/kv_loss.h"
+#include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
 #include "main/flags/values.h"
 #include "main/terminal/output.h"

@@ -428,8 +428,8 @@ void Decoder::centre_keys(int layer, const float* bias) {
 // The error of a score is the sum of query times rounding error over the channels, and the error is
 // spread evenly. If a pair of channels is divided by s, the sum of squares is Q s^2 K / s^2, with
 // the mean squares of queries and of centered keys. It is least where s^4 = K / Q in every pair. In
-// layer 0 of Qwen 2.5 0.5B this is 1/25 of the error. K and Q are those of the norm's weights, or
-// of the biases. There a constant stands for W x, whose squares are 1 to 5 in a pair.
+// layer 0 of Qwen 2.5 0.5B this is 1/25 of the error. K and Q come from the norm's weights, or from
+// the biases. With biases, kInputs replaces the squares of W x, which are 1 to 5 in a pair.
 void Decoder::scale_keys(int layer, const KeyFacts& facts) {
   constexpr double kInputs = 2;
   constexpr int kMostExponent = 8;

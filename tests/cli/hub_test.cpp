@@ -10,22 +10,22 @@ TEST_CASE("cli/pull: a model of the hub by its name, its page or its file's page
   const Shelf shelf;
   const std::string story = read_file(kStory);
   Server server([&](const std::string& path, const std::string& head, Connection& to) {
-    if (path == "/api/models/someone/tiny-GGUF?blobs=true")
+    if (path == "/api/models/author/tiny-GGUF?blobs=true")
       return to.put(reply("200 OK", "",
                           R"({"siblings": [{"rfilename": "tiny-Q8_0.quipu", "size": )" +
                               std::to_string(story.size()) + R"(, "lfs": {"sha256": ")" +
                               sum_of(story) + R"("}}, {"rfilename": "tiny-Q4_K_M.quipu"}]})"));
-    if (path == "/someone/tiny-GGUF/resolve/main/tiny-Q8_0.quipu")
+    if (path == "/author/tiny-GGUF/resolve/main/tiny-Q8_0.quipu")
       return to.put(reply_with(story, head));
     to.put(reply("404 Not Found", "", "no"));
   });
   const std::string host = server.url().substr(7), known(chaski::default_hub().short_host),
-                    path = shelf / "someone/tiny-GGUF/tiny-Q8_0.quipu";
+                    path = shelf / "author/tiny-GGUF/tiny-Q8_0.quipu";
   setenv("CHASKI_HUB", server.url().c_str(), 1);
   const std::vector<std::string> names = {
-      "someone/tiny-GGUF:q8_0", known + "/someone/tiny-GGUF:Q8_0",
-      "https://" + known + "/someone/tiny-GGUF:Q8_0", host + "/someone/tiny-GGUF:Q8_0",
-      server.url() + "/someone/tiny-GGUF:Q8_0"};
+      "author/tiny-GGUF:q8_0", known + "/author/tiny-GGUF:Q8_0",
+      "https://" + known + "/author/tiny-GGUF:Q8_0", host + "/author/tiny-GGUF:Q8_0",
+      server.url() + "/author/tiny-GGUF:Q8_0"};
   for (const std::string& name : names) {
     CAPTURE(name);
     fs::remove_all(shelf.folder);
@@ -36,11 +36,11 @@ TEST_CASE("cli/pull: a model of the hub by its name, its page or its file's page
   }
   // The page of a file means the file, which goes into the first folder.
   const Outcome page =
-      chaski_run({"pull", "https://" + known + "/someone/tiny-GGUF/blob/main/tiny-Q8_0.quipu?x=1"});
+      chaski_run({"pull", "https://" + known + "/author/tiny-GGUF/blob/main/tiny-Q8_0.quipu?x=1"});
   CHECK_MESSAGE(page.status == 0, page.err);
   CHECK(read_file(shelf / "tiny-Q8_0.quipu") == story);
   // A folder of the repository and a model's page are the same repository.
-  check_one_line(chaski_run({"pull", "https://" + known + "/someone/tiny-GGUF/tree/main"}), 5,
+  check_one_line(chaski_run({"pull", "https://" + known + "/author/tiny-GGUF/tree/main"}), 5,
                  "tiny-Q4_K_M.quipu: does not exist on the server (404)");
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("cli/pull: the default hub is asked if CHASKI_HUB names none") {
   // No proxy listens at this address, so the test does not use the network.
   const OwnVariable proxy("HTTPS_PROXY", "http://127.0.0.1:1");
   unsetenv("CHASKI_HUB");
-  for (const char* name : {"someone/tiny", "smollm2"}) {
+  for (const char* name : {"author/tiny", "smollm2"}) {
     const Outcome refused = chaski_run({"pull", name});
     CHECK(refused.status == 5);
     CHECK_MESSAGE(refused.error_says(chaski::default_hub().address.data()), refused.err);
@@ -101,15 +101,15 @@ TEST_CASE("cli/run --hub downloads a model once, -hf is the same flag") {
     to.put(reply_with(story, head));
   });
   setenv("CHASKI_HUB", server.url().c_str(), 1);
-  const Arguments with_hf = {"run", "-hf", "someone/tale", "-p", "Once", "-n", "4", "-s", "1"};
+  const Arguments with_hf = {"run", "-hf", "author/tale", "-p", "Once", "-n", "4", "-s", "1"};
   const Outcome first = chaski_run(with_hf);
   CHECK_MESSAGE(first.status == 0, first.err);
-  CHECK_MESSAGE(first.error_says("downloads someone/tale from 127.0.0.1"), first.err);
+  CHECK_MESSAGE(first.error_says("downloads author/tale from 127.0.0.1"), first.err);
   CHECK(first.out == chaski_run({"run", "-m", kStory, "-p", "Once", "-n", "4", "-s", "1"}).out);
-  CHECK(read_file(shelf / "someone/tale/tale.quipu") == story);
+  CHECK(read_file(shelf / "author/tale/tale.quipu") == story);
   const size_t before = server.heads().size();
   CHECK(chaski_run(with_hf).out == first.out);
   CHECK(server.heads().size() == before);
-  check_one_line(chaski_run({"run", "--hub", "someone/tale", "-m", kStory, "-p", "Once"}), 2,
+  check_one_line(chaski_run({"run", "--hub", "author/tale", "-m", kStory, "-p", "Once"}), 2,
                  "are both given");
 }
