@@ -36,13 +36,13 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
                    const ShowAnswer& show) {
   const auto start = std::chrono::steady_clock::now();
   ReadingLine reading(speaker.shows_reading);
-  Scheduler scheduler(speaker.engine);
+  Scheduler scheduler(speaker.model->engine());
   std::vector<PendingAnswer> all{size_t(n)};
   size_t shown = 0;  // the answer whose text is shown while it is generated
   for (size_t i = 0; i < all.size(); ++i) {
     GenerateOptions options = speaker.options;
     options.sampling.seed += i;
-    all[i].drafter = speaker.new_drafter(options.sampling);
+    all[i].drafter = speaker.model->drafter(options.sampling);
     options.drafter = all[i].drafter.get();
     // One line is enough, because all answers have the same prompt.
     if (i == 0) options.on_read = [&](int known, int of) { reading.show(known, of); };
@@ -52,7 +52,7 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
       if (i == 0) put_notice(line);
     };
     all[i].request =
-        std::make_unique<Request>(*speaker.engine, prompt, options, [&, i](std::string_view part) {
+        std::make_unique<Request>(speaker.engine(), prompt, options, [&, i](std::string_view part) {
           if (i == shown)
             show(i, part);
           else

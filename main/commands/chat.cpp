@@ -54,7 +54,7 @@ bool ChatFlags::interactive() const { return stdin_is_terminal() && !question.gi
 Chat::Chat(ChatFlags& flags)
     : flags_(flags),
       speaker_(flags.generation),
-      conversation_(model_of(*speaker_.engine),
+      conversation_(model_of(speaker_.engine()),
                     {flags.system, flags.think != "off", flags.tools.options(), flags.format}),
       settings_(flags.generation),
       interactive_(flags.interactive()),
@@ -210,7 +210,7 @@ void Chat::take_event(const AnswerEvent& event, AnswerView& view) {
     put_notice(
         fmt::format("the context of {} tokens is full: the {} oldest messages are dropped from "
                     "the conversation, and the others are read again",
-                    speaker_.engine->context_length(), event.count));
+                    speaker_.engine().context_length(), event.count));
   if (event.kind == Kind::prompt && interactive_) editor_.hold_typing();
   if (event.kind == Kind::generated && flags_.json.lines) put_event("text", {{"text", event.text}});
   if (!flags_.json.any()) view.take(event);
@@ -232,7 +232,7 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
   if (json) {
     result.text = answer.content;
     JsonValue object =
-        result_json(*speaker_.engine, result, measured_bandwidth(*speaker_.engine, result),
+        result_json(speaker_.engine(), result, measured_bandwidth(speaker_.engine(), result),
                     speaker_.options.sampling.seed);
     object["tool_calls"] = calls_json(answer.calls);
     flags_.json.put_result(object);
@@ -247,7 +247,7 @@ void Chat::report_end(const GenerateResult& result) {
   if (interactive_ && result.finish == Finish::full)
     put_notice(fmt::format(
         "the context of {} tokens is full, the answer ends here: /clear starts a new conversation",
-        speaker_.engine->context_length()));
+        speaker_.engine().context_length()));
   // In a terminal the state line says that -n ended the answer.
   if (!interactive_ || speaker_.is_incomplete(result)) speaker_.put_cuts({&result, 1});
   if (!interactive_ && status_ == 0 && speaker_.is_incomplete(result))
@@ -261,9 +261,9 @@ void Chat::report_end(const GenerateResult& result) {
                              counted(uint64_t(result.prompt_tokens), "token")));
     return;
   }
-  put_summary(timing_line(result, measured_bandwidth(*speaker_.engine, result),
+  put_summary(timing_line(result, measured_bandwidth(speaker_.engine(), result),
                           speaker_.options.sampling.seed, true) +
-              threads_part(*speaker_.engine));
+              threads_part(speaker_.engine()));
 }
 
 std::string Chat::state_line(const GenerateResult& result) const {
@@ -281,7 +281,7 @@ std::string Chat::state_line(const GenerateResult& result) const {
 }
 
 std::string Chat::of_context(size_t tokens) const {
-  const size_t context = size_t(speaker_.engine->context_length());
+  const size_t context = size_t(speaker_.engine().context_length());
   return fmt::format("{} of {} tokens{}", std::min(tokens, context), context,
                      tokens > context ? fmt::format(" (the conversation has {})", tokens) : "");
 }

@@ -242,7 +242,7 @@ void Chat::attach(const std::string& path) {
   if (files_.empty()) fail(Exit::usage, "/file expects a file");
   for (const AttachedFile& file : files_)
     put_note(fmt::format("{}: {} are sent with the next message", file.path,
-                         counted(speaker_.engine->tokenizer().encode(file.text).size(), "token")));
+                         counted(speaker_.engine().tokenizer().encode(file.text).size(), "token")));
 }
 
 // A message with the files of /file after it. A tool's result may be a file alone.

@@ -65,7 +65,7 @@ void Chat::change_model(const std::string& name) {
   expect_runnable(open_model(path, settings.model.engine.tokenizer).source);
   const auto open = [&](const GenerationFlags& flags, const TemplateChoice& format) {
     speaker_.open(flags);
-    conversation_.change_model(model_of(*speaker_.engine), format);
+    conversation_.change_model(model_of(speaker_.engine()), format);
   };
   try {
     open(settings, {});
@@ -86,7 +86,7 @@ void Chat::change_model(const std::string& name) {
 }
 
 std::string Chat::shown_model() const {
-  const std::string path = speaker_.engine->path(), line = with_name_of_model(path + ": ");
+  const std::string path = speaker_.engine().path(), line = with_name_of_model(path + ": ");
   return line.substr(0, line.size() - 2);
 }
 
@@ -144,7 +144,7 @@ void Chat::change_settings(const Settings& changes) {
       fail(Exit::usage, "a grammar and --ignore-end are both given, expected one of them");
     if (*settings.grammar_flag() && !flags_.tools.options().tools.empty())
       fail(Exit::usage, "a grammar and --tools are both given, expected one of them");
-    const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
+    const Sampler expected(settings.generate.sampling, &speaker_.engine().tokenizer());
     const auto forms = [](const GenerationFlags& flags) {
       return std::tie(flags.grammar, flags.json_schema, flags.regex);
     };
@@ -199,7 +199,7 @@ void Chat::show_settings() {
 }
 
 void Chat::show(const std::string&) {
-  const Engine& engine = *speaker_.engine;
+  const Engine& engine = speaker_.engine();
   const ChatTemplate& format = conversation_.format();
   put_note(fmt::format("model:    {}, on {}", engine.path(), engine.device()));
   put_note(fmt::format("template: {}", !format.own() ? fmt::format("the {} format", format.name())

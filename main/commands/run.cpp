@@ -141,7 +141,7 @@ Exit put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   for (size_t i = 0; i < all.results.size(); ++i) {
     GenerateResult& result = all.results[i];
     result.text.insert(0, prompt.shown);
-    array.push_back(answer_json(*speaker.engine, result, 0, seed + i, i));
+    array.push_back(answer_json(speaker.engine(), result, 0, seed + i, i));
     if (best) array.back()["mean_log_probability"] = result.mean_log_probability;
   }
   if (best) {
@@ -240,7 +240,7 @@ Exit put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   for (size_t i = 0; i < all.size(); ++i) {
     all[i].result.text.insert(0, prompt.shown);
     array.push_back(
-        answer_json(*speaker.engine, all[i].result, 0, speaker.options.sampling.seed, i));
+        answer_json(speaker.engine(), all[i].result, 0, speaker.options.sampling.seed, i));
     array.back()["score"] = all[i].score;
   }
   const GenerateResult& best = all[0].result;
@@ -280,14 +280,14 @@ CachedPrompt read_prompt(const std::string& cache, Speaker& speaker,
   if (front.empty()) return {};
   // The file may have more tokens after the prompt. It is then left as it is.
   const size_t same = session.common_prefix(front);
-  if (same == front.size() || int(prompt.size()) > speaker.engine->context_length())
+  if (same == front.size() || int(prompt.size()) > speaker.engine().context_length())
     return {int(same), ""};
   std::span<const TokenId> missing = session.reuse(front);
   // Less than `same` if a window or a recurrent state had to be rewound further.
   const int known = session.position();
   ReadingLine reading(speaker.shows_reading);
   while (!missing.empty() && !speaker.options.interrupt->load()) {
-    const size_t n = std::min(missing.size(), size_t(speaker.engine->batch_length()));
+    const size_t n = std::min(missing.size(), size_t(speaker.engine().batch_length()));
     reading.show(session.position(), int(prompt.size()));
     const Extension portion{.session = &session,
                             .tokens = missing.first(n),
@@ -319,7 +319,7 @@ int run(RunFlags& flags) {
       std::max({1, flags.answers, flags.best_of, flags.beams.width});
   Speaker speaker(flags.generation);
   speaker.shows_reading = !flags.json.any();
-  const std::vector<TokenId> tokens = prompt_tokens(*speaker.engine, prompt.text);
+  const std::vector<TokenId> tokens = prompt_tokens(speaker.engine(), prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();
@@ -349,16 +349,16 @@ int run(RunFlags& flags) {
   }
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
-  const double bandwidth = measured_bandwidth(*speaker.engine, result);
+  const double bandwidth = measured_bandwidth(speaker.engine(), result);
   if (flags.json.any())
-    flags.json.put_result(answer_json(*speaker.engine, result, bandwidth, seed, 0));
+    flags.json.put_result(answer_json(speaker.engine(), result, bandwidth, seed, 0));
   else if (ends_line(prompt.shown, result.text))
     put("\n");
   if (!cached.fault.empty()) put_notice(cached.fault + ": the prompt is not stored");
   const Exit status =
       put_end(speaker, {&result, 1},
               timing_line(result, bandwidth, seed, flags.generation.verbose()) +
-                  (flags.generation.verbose() ? threads_part(*speaker.engine) : ""));
+                  (flags.generation.verbose() ? threads_part(speaker.engine()) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
   return int(status);
 }

@@ -47,7 +47,7 @@ std::string Speaker::drop_line(int dropped, int before, int after) const {
   return fmt::format(
       "the context of {} tokens is full: {} tokens after the first {} are dropped, and the last {} "
       "are read again",
-      engine->context_length(), dropped, before, after);
+      engine().context_length(), dropped, before, after);
 }
 
 bool Speaker::is_incomplete(const GenerateResult& result) const {
@@ -67,7 +67,7 @@ std::string Speaker::cut_line(const GenerateResult& result) const {
     return fmt::format(
         "cut off because the context of {} tokens is full{}: --ctx N gives a larger context if the "
         "model supports it, --context-policy shift drops old tokens",
-        engine->context_length(), before);
+        engine().context_length(), before);
   return incomplete ? "cut off by a stop text of the chat template" + before : "";
 }
 
@@ -85,18 +85,16 @@ void Speaker::put_cuts(std::span<const GenerateResult> results) const {
 void Speaker::open(const GenerationFlags& flags) {
   const std::shared_ptr<const Rules> rules =
       flags.rules();  // reports errors before the model is opened
-  drafter.reset(), drafters = nullptr, grammar.reset(), session.reset(), engine.reset();
+  drafter.reset(), grammar.reset(), session.reset(), model.reset();
   answers.reset(), answers_fault.clear(), keys.reset(), governor = Governor();
   drafter_loss_reported = false;
   const std::atomic<bool>* const interrupt = options.interrupt;
   options = flags.generate;
   options.interrupt = interrupt;
-  engine = open_engine(flags.model.options());
+  const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
   engine->tokenizer();  // throws now if the model has no tokenizer
   if (!flags.answer_cache.empty() && flags.repeats_answers()) open_answers(flags.answer_cache);
-  constrain(rules, flags.grammar_flag());
   session = engine->session();
-  options.context_policy = policy_of(flags.context_policy);
   options.on_drop = [this](int dropped, int before, int after) {
     put_notice(drop_line(dropped, before, after));
   };
@@ -108,15 +106,18 @@ void Speaker::open(const GenerationFlags& flags) {
       has_next_layer(engine->path()))
     put_notice(fmt::format("{0} has a layer that predicts draft tokens: --draft {0} uses it",
                            engine->path()));
-  if (flags.draft == "none") return;
-  drafters = open_drafter({.name = flags.draft,
-                           .target = engine,
-                           .sessions = flags.model.options().sessions,
-                           .open_model = [&] { return open_draft(flags); }});
-  options.draft_length = flags.draft_length;
-  drafter = new_drafter(options.sampling);
-  options.drafter = drafter.get();
-  options.governor = &governor;
+  NewDrafter drafters;
+  if (flags.draft != "none") {
+    drafters = open_drafter({.name = flags.draft,
+                             .target = engine,
+                             .sessions = flags.model.options().sessions,
+                             .open_model = [&] { return open_draft(flags); }});
+    options.draft_length = flags.draft_length;
+    options.governor = &governor;
+  }
+  model = std::make_unique<LoadedModel>(engine, std::move(drafters), flags.draft_length);
+  constrain(rules, flags.grammar_flag());
+  set(flags);
 }
 
 // A cache that cannot be used costs no answer.
@@ -129,7 +130,7 @@ void Speaker::open_answers(const std::string& folder) {
 }
 
 void Speaker::constrain(const std::shared_ptr<const Rules>& rules, const char* flag) {
-  grammar = rules ? std::make_unique<Grammar>(rules, engine->tokenizer()) : nullptr;
+  grammar = rules ? model->grammar(rules) : nullptr;
   options.grammar = grammar.get();
   grammar_flag = flag;
 }
@@ -138,7 +139,7 @@ void Speaker::set(const GenerationFlags& settings) {
   options.sampling = settings.generate.sampling;
   options.max_tokens = settings.generate.max_tokens, options.stop = settings.generate.stop;
   options.context_policy = policy_of(settings.context_policy);
-  drafter = new_drafter(options.sampling);
+  drafter = model->drafter(options.sampling);
   options.drafter = drafter.get();
 }
 
@@ -160,7 +161,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
   std::string key;
   std::optional<GenerateResult> known;
   try {
-    if (!keys) keys.emplace(*engine);
+    if (!keys) keys.emplace(engine());
     key = keys->key(prompt, options);
     known = answers->find(key);
   } catch (const Error& error) {
@@ -178,10 +179,6 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
     put_notice(std::string(error.what()) + ": the answer is not stored");
   }
   return result;
-}
-
-std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
-  return drafters ? drafters(sampling) : nullptr;
 }
 
 void expect_kv_file(const std::string& path) {

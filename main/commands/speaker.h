@@ -1,21 +1,20 @@
-// The model of run and chat: engine, session, drafter of --draft, grammar and answer cache, opened
+// The model of run and chat with its session, drafter of --draft, grammar and answer cache, opened
 // according to the flags. Notices go to stderr.
 #pragma once
 #include <memory>
 
-#include "engine/drafting/drafters.h"
 #include "engine/requests/answer_cache.h"
+#include "engine/requests/loaded_model.h"
 #include "engine/session/session.h"
 #include "main/flags/options.h"
 
 namespace chaski {
 
 struct Speaker {
-  std::shared_ptr<Engine> engine;
-  NewDrafter drafters;  // what --draft names; empty: none
+  std::unique_ptr<LoadedModel> model;
   std::unique_ptr<Session> session;
-  std::unique_ptr<Drafter> drafter;
-  std::unique_ptr<Grammar> grammar;  // of all texts; null: none
+  std::unique_ptr<Drafter> drafter;  // null with --draft none
+  std::shared_ptr<Grammar> grammar;  // of all texts; null: none
   Governor governor;
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // of --answer-cache
@@ -33,8 +32,7 @@ struct Speaker {
   void set(const GenerationFlags& settings);
   // The grammar of the next texts, null for none, and the flag that gave it.
   void constrain(const std::shared_ptr<const Rules>& rules, const char* flag);
-  // A drafter for another text with these settings; null with --draft none.
-  std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
+  Engine& engine() const { return *model->engine(); }
 
   // Returns the cached answer if there is one, else calls generate().
   GenerateResult answer(std::span<const TokenId> prompt, const GenerateOptions& options,

@@ -24,7 +24,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --ctx_size=256", ""},
     {"run -m MODEL -p Once -n 1 -c 1k", ""},
     {"run -m MODEL -p Once -n 1 -c 0", ""},
-    {"run -m MODEL -p Once -n 1 -c 1M", "note: models/bundled/story.quipu: a context of 1048576"},
+    {"run -m MODEL -p Once -n 1 -c 1M", "note: models/bundled/story.quipu: the context of 1048576"},
     {"run -m MODEL -p Once -n 1M -c 64 --ignore-eos", ""},
     {"run -m MODEL -p Once -c 10G",
      "--ctx is \"10G\", expected a number from 0 to 2147483647, such as 4096, 4k or 1M"},
