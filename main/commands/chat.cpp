@@ -316,11 +316,11 @@ int chat(ChatFlags& flags) {
   flags.generation.choose_seed();
   std::optional<std::string> question;
   if (!flags.interactive() && !flags.lines) question = whole_question(flags);
+  Chat chat(flags);
   if (flags.generation.model.engine.model.empty())
     put_notice(
         "the built-in model only tells stories; this command gets one that answers questions: " +
         std::string(kFirstModel));
-  Chat chat(flags);
   chat.begin();
   return question ? chat.answer_once(*question) : chat.talk();
 }

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -258,9 +259,11 @@ class CommandWords {
   void name_words() {
     auto word = unnamed_.begin();
     const bool has_model = given_.contains("--model") || given_.contains("--hub");
-    // A word with spaces can only be the prompt.
-    if (word != unnamed_.end() && !has_model && word->find(' ') == std::string::npos)
-      put("--model", *word++);
+    const auto is_model = [](const std::string& text) {
+      std::error_code none;
+      return text.find(' ') == std::string::npos || std::filesystem::exists(text, none);
+    };
+    if (word != unnamed_.end() && !has_model && is_model(*word)) put("--model", *word++);
     if (word == unnamed_.end()) return;
     if (given_.contains("--prompt")) return out_.push_back(*word);  // the parser refuses it
     put("--prompt", fmt::format("{}", fmt::join(word, unnamed_.end(), " ")));

@@ -34,7 +34,7 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "--kv", "q3", "-p", "a"}, "q3"},
       {{"run", "--stop", "", "-p", "a"}, "--stop"},
       {{"run", "--device", "abacus", "-p", "a"}, "abacus"},
-      {{"run", "-m", "x"}, "-p TEXT"},
+      {{"run", "-m", "models/bundled/story.quipu"}, "-p TEXT"},
       {{"quantize"},
        "IN is missing (model file or folder), expected chaski quantize [FLAG...] IN OUT [TYPE]"},
       {{"quantize", "x"},

@@ -68,7 +68,7 @@ TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   CHECK(with("sto").out == with(kStory).out);
   // Notes use the name that the user typed, not the path.
   const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
-  CHECK_MESSAGE(called.error_says("note: sto: a context of 1024 is more than"), called.err);
+  CHECK_MESSAGE(called.error_says("note: sto: the context of 1024 is larger than"), called.err);
   check_one_line(with("nowhere"), 5,
                  "nowhere: is neither a file nor the name of a model; the nearest");
   check_one_line(with("nowhere.gguf"), 5, "nowhere.gguf: cannot be opened");

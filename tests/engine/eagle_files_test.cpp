@@ -59,7 +59,7 @@ TEST_CASE("eagle: damaged folders are refused in one line") {
   };
   CHECK(contains(eagle_folder().refusal(pickled),
                  "pytorch_model.bin: is a Python pickle, which can run code, expected "
-                 "model.safetensors: python3 -c"));
+                 "model.safetensors. To make it, run this in that folder: python3 -c"));
   CHECK(HeadsFolder(golden("heads/eagle")).is_eagle());
   CHECK(HeadsFolder(golden("heads/eagle_bf16")).is_eagle());
   CHECK(!HeadsFolder(golden("heads/medusa")).is_eagle());

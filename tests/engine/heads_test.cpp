@@ -269,9 +269,10 @@ TEST_CASE("heads: damaged folders are refused in one line") {
   const auto pickled = [&](const std::string& folder) {
     std::filesystem::rename(folder + weights, folder + "/medusa_lm_head.pt");
   };
-  CHECK(contains(medusa_folder().refusal(pickled),
-                 "medusa_lm_head.pt: is a Python pickle, which can run code, "
-                 "expected medusa_lm_head.safetensors: python3 -c"));
+  CHECK(contains(
+      medusa_folder().refusal(pickled),
+      "medusa_lm_head.pt: is a Python pickle, which can run code, "
+      "expected medusa_lm_head.safetensors. To make it, run this in that folder: python3 -c"));
 }
 
 TEST_CASE("heads: heads of another model, and non-finite numbers") {
