@@ -63,11 +63,7 @@ Flag& Flag::type(const char* name) {
   return *this;
 }
 Flag& Flag::help(const char* text) { return listed_->help = text, *this; }
-Flag& Flag::required() {
-  option_->required();
-  listed_->required = true;
-  return *this;
-}
+Flag& Flag::required() { return option_->required(), listed_->required = true, *this; }
 Flag& Flag::excludes(const Flag& other) {
   option_->excludes(other.option_);
   listed_->excludes.push_back(other.listed_->name());

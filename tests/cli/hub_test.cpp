@@ -22,10 +22,10 @@ TEST_CASE("cli/pull: a model of the hub by its name, its page or its file's page
   const std::string host = server.url().substr(7), known(chaski::default_hub().short_host),
                     path = shelf / "author/tiny-GGUF/tiny-Q8_0.quipu";
   setenv("CHASKI_HUB", server.url().c_str(), 1);
-  const std::vector<std::string> names = {
-      "author/tiny-GGUF:q8_0", known + "/author/tiny-GGUF:Q8_0",
-      "https://" + known + "/author/tiny-GGUF:Q8_0", host + "/author/tiny-GGUF:Q8_0",
-      server.url() + "/author/tiny-GGUF:Q8_0"};
+  const std::vector<std::string> names = {"author/tiny-GGUF:q8_0", known + "/author/tiny-GGUF:Q8_0",
+                                          "https://" + known + "/author/tiny-GGUF:Q8_0",
+                                          host + "/author/tiny-GGUF:Q8_0",
+                                          server.url() + "/author/tiny-GGUF:Q8_0"};
   for (const std::string& name : names) {
     CAPTURE(name);
     fs::remove_all(shelf.folder);
