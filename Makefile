@@ -28,6 +28,8 @@ Q        := $(if $(V),,@)
 WARN     := -Wall -Wextra -Werror
 # No -ffast-math and no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
 CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread
+# A larger heap for gcc's garbage collector: a sixth of the compile time less, 25% more memory, the same code.
+CXXFLAGS += $(if $(findstring clang,$(CXX)),,--param ggc-min-heapsize=2000000 --param ggc-min-expand=1000)
 CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -g1 -DCHASKI_DEBUG)
