@@ -51,9 +51,7 @@ std::string Speaker::drop_line(int dropped, int before, int after) const {
 }
 
 bool Speaker::is_incomplete(const GenerateResult& result) const {
-  // A --stop text is the end that the user asked for.
-  const bool asked = result.finish == Finish::stop && !options.stop.empty();
-  return !result.complete && result.finish != Finish::interrupted && !asked;
+  return !result.complete && result.finish != Finish::interrupted;
 }
 
 std::string Speaker::cut_line(const GenerateResult& result) const {
@@ -68,7 +66,8 @@ std::string Speaker::cut_line(const GenerateResult& result) const {
         "cut off because the context of {} tokens is full{}: --ctx N gives a larger context if the "
         "model supports it, --context-policy shift drops old tokens",
         engine().context_length(), before);
-  return incomplete ? "cut off by a stop text of the chat template" + before : "";
+  const char* whose = options.stop.empty() ? "stop text of the chat template" : "--stop text";
+  return incomplete ? fmt::format("cut off by a {}{}", whose, before) : "";
 }
 
 void Speaker::put_cuts(std::span<const GenerateResult> results) const {

@@ -42,8 +42,8 @@ struct Speaker {
                           const Sink& sink) const;
   // The message for a full context that drops tokens.
   std::string drop_line(int dropped, int before, int after) const;
-  // Whether the text ended before it satisfied its grammar or its tool call was complete, neither
-  // by Ctrl-C nor by a --stop text. The exit status is then Exit::incomplete.
+  // Whether the text ended, but not by Ctrl-C, before it satisfied its grammar or its tool call was
+  // complete. The exit status is then Exit::incomplete.
   bool is_incomplete(const GenerateResult& result) const;
   // Prints a note if some of these answers, which were printed, were cut off.
   void put_cuts(std::span<const GenerateResult> results) const;

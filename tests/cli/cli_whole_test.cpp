@@ -95,8 +95,10 @@ TEST_CASE("whole/an answer that does not satisfy its grammar ends with status 9"
   const Outcome enough = ran({"--regex", "[a-z]+", "-n", "3"});
   CHECK(enough.status == 0);
   CHECK_MESSAGE(enough.error_says("cut off by -n after 3 tokens\n"), enough.err);
-  // The end that --stop asks for.
-  CHECK(ran({"--regex", kLongWord, "--stop", "n"}).status == 0);
+  const Outcome at_stop = ran({"--regex", kLongWord, "--stop", "n"});
+  CHECK(at_stop.status == kIncomplete);
+  CHECK_MESSAGE(at_stop.error_says("the answer is cut off by a --stop text, before --regex"),
+                at_stop.err);
   CHECK(ran({"--regex", kLongWord, "-n", "-1", "-c", "16"}).status == kIncomplete);
   for (const char* several : {"--answers", "--best-of"})
     CHECK(ran({"--regex", kLongWord, several, "2"}).status == kIncomplete);
