@@ -8,11 +8,11 @@ namespace chaski {
 std::string kv_loss(Format format) {
   switch (format) {
     case Format::f8:
-      return "KL .003 to .008";
+      return ".0035 to .0080";
     case Format::q8:
-      return "KL .0001 to .0004";
+      return ".0001 to .0004";
     case Format::q4_0:
-      return "KL .01 to .05";
+      return ".011 to .045";
     default:
       return "";
   }

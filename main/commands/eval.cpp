@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "engine/measure/divergence.h"
+#include "engine/session/kv_loss.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
@@ -98,6 +99,11 @@ int eval(const EvalFlags& flags) {
     EngineOptions options = flags.text.model.options();
     options.model = flags.base;
     if (!flags.base_kv.empty()) options.kv = *format_named(flags.base_kv);
+    if (flags.base_kv.empty() && !kv_loss(options.kv).empty())
+      put_notice(
+          fmt::format("BASE also has --kv {0}, so what {0} loses is not measured: --base-kv f16 "
+                      "measures it",
+                      info(options.kv).name));
     base = open_engine(options);
     expect_same_tokens(*base, *engine, text);
     if (flags.floor) {

@@ -47,9 +47,11 @@ std::string where_weights_are(const Forecast& f) {
 std::string memory_table(const Forecast& f) {
   std::string text = row("weights", size_text(f.weights), where_weights_are(f));
   const std::string loss = kv_loss(f.kv);
-  text += row("keys and values", size_text(f.states),
-              fmt::format("in {}{}, a full context of {}", kv_name(f.kv),
-                          loss.empty() ? "" : " (" + loss + " on four models)", f.context));
+  text +=
+      row("keys and values", size_text(f.states),
+          fmt::format("in {}{}, a full context of {}", kv_name(f.kv),
+                      loss.empty() ? "" : " (KL divergence from f16 " + loss + " on four models)",
+                      f.context));
   text += row("activations", size_text(f.activations),
               fmt::format("of a pass, {}", counted(uint64_t(f.threads), "thread")));
   text += row("program", size_text(f.program), "with its tokenizer");

@@ -77,10 +77,11 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
                      safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
   if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
                                    [](const QuantizedTensor& t) { return t.outliers > 0; }))
-    note(fmt::format(
-        "{}: --outliers kept no columns in 16 bits: no column of the weights that are encoded in "
-        "blocks has inputs whose mean square is above {:g} times the median; try a smaller number",
-        path, outliers));
+    note(
+        fmt::format("{}: --outliers kept no columns in 16 bits: no column's mean squared input is "
+                    "above {:g} times "
+                    "the median of its weight; a smaller number keeps more",
+                    path, outliers));
 }
 
 CalibrationFlags calibration_flags(const QuantizeFlags& flags) {

@@ -122,7 +122,7 @@ Rows kv_formats(const std::vector<std::string>& names) {
   Rows rows = rows_named(rows_of(kOfKv), names);
   for (auto& [name, line] : rows)
     if (const std::string loss = kv_loss(*format_named(name)); !loss.empty())
-      line += fmt::format("; {} from f16", loss);
+      line += fmt::format("; KL divergence from f16 {}", loss);
   return rows;
 }
 
