@@ -83,7 +83,10 @@ struct Folder {
 };
 
 // The message names the key, or the tensor or our own key with which it is in conflict.
-bool names_key(const std::string& message, const std::string& key) {
+bool names_key(std::string message, const std::string& key) {
+  // The name of a file is no key.
+  for (const std::string file = "model.safetensors"; contains(message, file);)
+    message.erase(message.find(file), file.size());
   return contains(message, key.substr(key.rfind('.') + 1)) || contains(message, "tensor ") ||
          contains(message, "model.") || contains(message, "layer_types");
 }
