@@ -57,6 +57,7 @@ Chat::Chat(ChatFlags& flags)
       conversation_(model_of(speaker_.engine()),
                     {flags.system, flags.think != "off", flags.tools.options(), flags.format}),
       settings_(flags.generation),
+      first_rules_(speaker_.rules),
       interactive_(flags.interactive()),
       interruption_(interruption_scope(flags)),
       editor_(interruption_, history_file(flags),
@@ -136,7 +137,8 @@ void Chat::drop(const Message& interrupted) {
         fmt::format("^C: the paste is dropped after {}", counted(*interrupted.dropped, "byte")));
   if (!edits && conversation_.open_call()) {
     conversation_.drop_question();
-    return put_note("no result: the question and its tool calls are removed");
+    put_note("no result: the question and its tool calls are removed");
+    return put_files_back();
   }
   put_note(interrupted.text.empty() ? "^C (again, /quit or Ctrl-D ends the chat)" : "^C");
 }
@@ -186,6 +188,7 @@ void Chat::reply(bool to_question) {
     show_answer(conversation_.answer(speaker_.options, to_question, generate,
                                      [&](const AnswerEvent& event) { take_event(event, view); }),
                 view);
+    sent_.clear();
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
     put_error(error.question_alone
@@ -193,9 +196,11 @@ void Chat::reply(bool to_question) {
                   : std::string(error.what()) +
                         "; the question is removed: /undo removes the one before, /clear starts "
                         "a new conversation");
+    put_files_back();
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     if (!interactive_ || error.code == Exit::io) throw;
     put_error(error.what());
+    put_files_back();
   }
 }
 
@@ -248,12 +253,15 @@ void Chat::report_end(const GenerateResult& result) {
     put_notice(fmt::format(
         "the context of {} tokens is full, the answer ends here: /clear starts a new conversation",
         speaker_.engine().context_length()));
-  // In a terminal the state line says that -n ended the answer.
+  // In a terminal the state line says that -n or a --stop text ended the answer.
   if (!interactive_ || speaker_.is_incomplete(result)) speaker_.put_cuts({&result, 1});
+  const bool timed = flags_.generation.verbose();
+  if (!interactive_ && !timed && !flags_.json.any() && speaker_.is_stopped(result))
+    put_notice(fmt::format("the answer {}", why_it_ended(result.finish)));
   if (!interactive_ && status_ == 0 && speaker_.is_incomplete(result))
     status_ = int(Exit::incomplete);
   total_.add(result);
-  if (!flags_.generation.verbose()) {
+  if (!timed) {
     if (interactive_) put_state(state_line(result));
     if (!interactive_ && result.finish == Finish::interrupted && result.tokens.empty())
       put_notice(fmt::format("interrupted before the answer began: {} of the prompt's {} are read",
@@ -272,12 +280,15 @@ std::string Chat::state_line(const GenerateResult& result) const {
     tokens = conversation_.tokens().size();
   } catch (const Error&) {  // the template refuses the conversation: the next question reports it
   }
-  const std::string line = of_context(tokens) + "; ";
+  std::string line = of_context(tokens);
   if (result.known_tokens < result.prompt_tokens)
-    return line + fmt::format("{} are known; {}", result.known_tokens, why_it_ended(result.finish));
-  const bool says_why = result.finish == Finish::length || result.finish == Finish::interrupted;
-  return line + fmt::format("{:.1f} tok/s", result.decode_rate()) +
-         (says_why ? fmt::format("; {}", why_it_ended(result.finish)) : "");
+    return fmt::format("{}; {}; {} of the question's {} were read", line,
+                       why_it_ended(result.finish), result.known_tokens - result.cached_tokens,
+                       counted(uint64_t(result.prompt_tokens - result.cached_tokens), "token"));
+  if (result.decode_rate() > 0) line += fmt::format("; {:.1f} tok/s", result.decode_rate());
+  const bool says_why = result.finish == Finish::length || result.finish == Finish::interrupted ||
+                        speaker_.is_stopped(result);
+  return line + (says_why ? fmt::format("; {}", why_it_ended(result.finish)) : "");
 }
 
 std::string Chat::of_context(size_t tokens) const {

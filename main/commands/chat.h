@@ -52,6 +52,7 @@ class Chat {
     const char *name, *argument, *help;
     void (Chat::*run)(const std::string& argument);
   };
+  enum class Typed { here, in_file };  // where settings are from: those of a file name no files
   struct AttachedFile {
     std::string path, text;
   };
@@ -97,6 +98,7 @@ class Chat {
   void edit_in_editor(const std::string& question);
   void attach(const std::string& path);
   std::string with_files(std::string text);
+  void put_files_back();
   void history(const std::string&);
   void show_last_turns();
   void copy(const std::string&);
@@ -110,7 +112,7 @@ class Chat {
   std::string shown_model() const;
   static std::string read_setting(GenerationFlags& settings, const std::string& typed,
                                   const std::string& value);
-  void change_settings(const Settings& changes);
+  void change_settings(const Settings& changes, Typed where = Typed::here);
   void take_settings(Settings saved, const std::string& path);
   void forget_settings();
   void show_settings();
@@ -121,8 +123,9 @@ class Chat {
   const ChatFlags& flags_;
   Speaker speaker_;
   Conversation conversation_;
-  GenerationFlags settings_;    // the flags with the changes of /set
-  bool changed_model_ = false;  // by /model
+  GenerationFlags settings_;                        // the flags with the changes of /set
+  const std::shared_ptr<const Rules> first_rules_;  // of the flags without these changes
+  bool changed_model_ = false;                      // by /model
   const bool interactive_;
   Interruption interruption_;
   LineEditor editor_;
@@ -130,6 +133,7 @@ class Chat {
   Total total_;
   Settings changed_;                 // by /set or by a loaded conversation
   std::vector<AttachedFile> files_;  // for the next message
+  std::vector<AttachedFile> sent_;   // with a message that has no answer yet
   bool edits_ = false;               // the next question replaces the last one
   bool call_is_shown_ = false;       // the tool call that waits for its result
   bool over_ = false;

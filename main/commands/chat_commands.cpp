@@ -195,14 +195,15 @@ void Chat::retry(const std::string&) {
 
 void Chat::clear(const std::string&) {
   conversation_.clear();
-  files_.clear();
+  for (const AttachedFile& file : std::exchange(files_, {}))
+    put_note(file.path + ": is not sent with the next message");
 }
 
 // Puts the last question into the next line. If that line is sent, it replaces the question and its
 // answer.
 void Chat::edit(const std::string& where) {
   if (!where.empty() && std::ranges::count(kEditPlaces, where) == 0)
-    fail(Exit::usage, "/edit takes no argument, or here or editor, found \"{}\"", where);
+    fail(Exit::usage, "/edit expects here, editor or nothing, found \"{}\"", where);
   const ChatMessage* const last = conversation_.last_question();
   if (!last) fail(Exit::usage, "there is no question yet");
   const bool long_one = interactive_ && last->content.find('\n') != std::string::npos;
@@ -247,9 +248,18 @@ void Chat::attach(const std::string& path) {
 
 // A message with the files of /file after it. A tool's result may be a file alone.
 std::string Chat::with_files(std::string text) {
-  for (const AttachedFile& file : std::exchange(files_, {}))
+  for (AttachedFile& file : std::exchange(files_, {})) {
     text += (text.empty() ? "" : fmt::format("\n\n{}:\n", file.path)) + file.text;
+    sent_.push_back(std::move(file));
+  }
   return text;
+}
+
+// After an error that removed the message.
+void Chat::put_files_back() {
+  for (const AttachedFile& file : sent_)
+    put_note(file.path + ": is sent with the next message; /file \"\" takes it back");
+  std::ranges::move(std::exchange(sent_, {}), std::inserter(files_, files_.begin()));
 }
 
 void Chat::history(const std::string&) {
@@ -271,7 +281,7 @@ void Chat::show_last_turns() {
 
 void Chat::copy(const std::string&) {
   const ChatMessage* const last = conversation_.last_answer();
-  if (!last) fail(Exit::usage, "there is no answer yet");
+  if (!last || last->content.empty()) fail(Exit::usage, "there is no answer to copy");
   if (!stdout_is_terminal()) fail(Exit::usage, "/copy needs a terminal");
   put_to_clipboard(last->content);
   put_note(
@@ -290,6 +300,8 @@ void Chat::save(const std::string& path) {
   expect_kv_file(states);
   conversation_.save(path, changed_);
   put_note(fmt::format("{} in {}", counted(conversation_.messages().size(), "message"), path));
+  for (const AttachedFile& file : files_)
+    put_note(file.path + ": is not saved, because it is sent with the next message");
   // The session may hold more than the conversation: thinking, and what was removed from it.
   Session& session = *speaker_.session;
   const int tokens = session.rewind(int(session.common_prefix(conversation_.tokens())));
@@ -312,6 +324,8 @@ void Chat::load(const std::string& path) {
   if (Session::is_saved(path))
     fail(Exit::usage, "{}: holds a KV cache, expected the conversation that it belongs to{}", path,
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");
+  // After /model the grammar of the flags may not fit: that is an error before anything changes.
+  if (first_rules_) speaker_.model->grammar(first_rules_);
   const Settings saved = conversation_.load(path);
   put_state(fmt::format("{} from {}", counted(conversation_.messages().size(), "message"), path));
   call_is_shown_ = false;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "engine/shelf/model_file.h"
+#include "engine/shelf/shelf.h"
+#include "engine/shelf/short_names.h"
 #include "main/commands/chat.h"
 #include "main/flags/options.h"
 #include "main/flags/values.h"
@@ -23,8 +25,11 @@ const std::vector<std::string> kRepeated = {"--stop", "--ban", "--dry-sequence-b
 
 std::string text_of(const Settings& settings) {
   std::string text;
-  for (const auto& [name, value] : settings)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  for (const auto& [name, value] : settings) {
+    const size_t end = std::min(value.find('\n'), value.size());
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name, value.substr(0, end),
+                        end < value.size() ? " ..." : "");
+  }
   return text;
 }
 
@@ -47,6 +52,18 @@ std::vector<std::string> values_of(const std::string& name, const std::string& t
   return values;
 }
 
+// As for -m, but never downloads: Ctrl-C in a download would end the chat.
+std::string path_of_wanted_model(const std::string& name) {
+  const std::string path = path_of_named_model(name);
+  std::error_code none;
+  const ShortName* const known = find_short_name(name);
+  if (known && !std::filesystem::exists(path, none))
+    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
+         known->about());
+  refuse_unknown_model(path);
+  return path;
+}
+
 // The name of a setting as it is typed: "temp", "--temp", "n".
 std::string flag_of(const std::string& typed) {
   return (typed.starts_with('-') ? "" : typed.size() == 1 ? "-" : "--") + typed;
@@ -60,11 +77,12 @@ void Chat::change_model(const std::string& name) {
   if (name.empty()) return put_note("the model is " + shown_model());
   GenerationFlags settings = settings_;
   std::string& path = settings.model.engine.model;
-  path = path_of_named_model(name);
+  path = path_of_wanted_model(name);
   if (!takes_tokenizer(path)) settings.model.engine.tokenizer.clear();
   expect_runnable(open_model(path, settings.model.engine.tokenizer).source);
+  const std::shared_ptr<const Rules> rules = speaker_.rules;
   const auto open = [&](const GenerationFlags& flags, const TemplateChoice& format) {
-    speaker_.open(flags);
+    speaker_.open(flags, rules);
     conversation_.change_model(model_of(speaker_.engine()), format);
   };
   try {
@@ -85,9 +103,13 @@ void Chat::change_model(const std::string& name) {
       conversation_.messages().empty() ? "" : ": the next question reads the conversation again"));
 }
 
+// The whole name of the model, also where a part of it was typed.
 std::string Chat::shown_model() const {
   const std::string path = speaker_.engine().path(), line = with_name_of_model(path + ": ");
-  return line.substr(0, line.size() - 2);
+  const std::string typed = line.substr(0, line.size() - 2);
+  if (typed == path) return path;
+  const FoundModel found = find_model(typed);
+  return found.path == path ? found.name : typed;
 }
 
 // "temp 0.5": a flag of the command line without its dashes. "parameter temp 0.5" works too, for
@@ -128,15 +150,14 @@ std::string Chat::read_setting(GenerationFlags& settings, const std::string& typ
   return name;
 }
 
-// Changes all of these settings or, on an error, none.
-void Chat::change_settings(const Settings& changes) {
+// Changes all of these settings or, on an error, none. A grammar is kept as its text, so that a
+// saved conversation needs no other file.
+void Chat::change_settings(const Settings& changes, Typed where) {
   GenerationFlags settings = settings_;
   Settings changed = changed_;
   try {
     for (const auto& [typed, value] : changes) {
       const std::string name = read_setting(settings, typed, value);
-      if (std::ranges::count(kForms, name) > 0)
-        for (const std::string& form : kForms) changed.erase(form);
       changed[name] = value;
     }
     settings.check();
@@ -148,8 +169,14 @@ void Chat::change_settings(const Settings& changes) {
     const auto forms = [](const GenerationFlags& flags) {
       return std::tie(flags.grammar, flags.json_schema, flags.regex);
     };
-    if (forms(settings) != forms(settings_))
-      speaker_.constrain(settings.rules(), settings.grammar_flag());
+    if (forms(settings) != forms(settings_)) {
+      const auto source = settings.grammar_source(where == Typed::here);
+      speaker_.constrain(settings.rules(source), settings.grammar_flag());
+      if (source) {
+        for (const std::string& form : kForms) changed.erase(form);
+        changed[settings.grammar_flag() + 2] = source->text;
+      }
+    }
   } catch (const Error& error) {  // the user typed the name without dashes
     const std::string line = error.what();
     throw Error(error.code, line.substr(std::min(line.find_first_not_of('-'), line.size())));
@@ -163,21 +190,36 @@ void Chat::take_settings(Settings saved, const std::string& path) {
   for (const Flag& flag : flags_.settings)
     if (flag.typed()) saved.erase(flag.name().substr(2));
   if (saved.empty()) return;
+  Settings taken, refused;  // refused: with the reasons
   try {
-    change_settings(saved);
-  } catch (const Error& error) {
-    return put_notice(fmt::format("{}: its settings are ignored: {}", path, error.what()));
+    change_settings(saved, Typed::in_file);
+    taken = saved;
+  } catch (const Error&) {
+    // One by one, again after each success: some settings are limits of others.
+    for (size_t before = saved.size() + 1; saved.size() < before;) {
+      before = saved.size();
+      for (const auto& [name, value] : Settings(saved)) try {
+          change_settings({{name, value}}, Typed::in_file);
+          taken[name] = value;
+          saved.erase(name);
+        } catch (const Error& error) {
+          refused[name] = error.what();
+        }
+    }
+    for (const auto& [name, value] : saved)
+      put_notice(fmt::format("{}: its setting {} is ignored: {}", path, name, refused[name]));
   }
-  put_state("settings of the file: " + text_of(saved));
+  if (!taken.empty()) put_state("settings of the file: " + text_of(taken));
 }
 
 // Takes the changes of /set back.
 void Chat::forget_settings() {
-  if (std::exchange(changed_, {}).empty()) return;
+  if (changed_.empty()) return;
+  speaker_.constrain(first_rules_, flags_.generation.grammar_flag());
   const ModelFlags model = settings_.model;
   settings_ = flags_.generation;
   settings_.model = model;
-  speaker_.constrain(settings_.rules(), settings_.grammar_flag());
+  changed_.clear();
   speaker_.set(settings_);
 }
 

@@ -50,6 +50,10 @@ std::string Speaker::drop_line(int dropped, int before, int after) const {
       engine().context_length(), dropped, before, after);
 }
 
+bool Speaker::is_stopped(const GenerateResult& result) const {
+  return result.finish == Finish::stop && !options.stop.empty();
+}
+
 bool Speaker::is_incomplete(const GenerateResult& result) const {
   return !result.complete && result.finish != Finish::interrupted;
 }
@@ -81,9 +85,7 @@ void Speaker::put_cuts(std::span<const GenerateResult> results) const {
   put_saturation();
 }
 
-void Speaker::open(const GenerationFlags& flags) {
-  const std::shared_ptr<const Rules> rules =
-      flags.rules();  // reports errors before the model is opened
+void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> new_rules) {
   drafter.reset(), grammar.reset(), session.reset(), model.reset();
   answers.reset(), answers_fault.clear(), keys.reset(), governor = Governor();
   drafter_loss_reported = false;
@@ -115,7 +117,7 @@ void Speaker::open(const GenerationFlags& flags) {
     options.governor = &governor;
   }
   model = std::make_unique<LoadedModel>(engine, std::move(drafters), flags.draft_length);
-  constrain(rules, flags.grammar_flag());
+  constrain(new_rules, flags.grammar_flag());
   set(flags);
 }
 
@@ -128,8 +130,9 @@ void Speaker::open_answers(const std::string& folder) {
   }
 }
 
-void Speaker::constrain(const std::shared_ptr<const Rules>& rules, const char* flag) {
-  grammar = rules ? model->grammar(rules) : nullptr;
+void Speaker::constrain(const std::shared_ptr<const Rules>& new_rules, const char* flag) {
+  grammar = new_rules ? model->grammar(new_rules) : nullptr;
+  rules = new_rules;
   options.grammar = grammar.get();
   grammar_flag = flag;
 }

@@ -13,8 +13,9 @@ namespace chaski {
 struct Speaker {
   std::unique_ptr<LoadedModel> model;
   std::unique_ptr<Session> session;
-  std::unique_ptr<Drafter> drafter;  // null with --draft none
-  std::shared_ptr<Grammar> grammar;  // of all texts; null: none
+  std::unique_ptr<Drafter> drafter;    // null with --draft none
+  std::shared_ptr<const Rules> rules;  // of all texts; null: none
+  std::shared_ptr<Grammar> grammar;    // made of `rules`
   Governor governor;
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // of --answer-cache
@@ -24,14 +25,15 @@ struct Speaker {
   bool drafter_loss_reported = false;
   bool shows_reading = true;  // show the progress of reading a long prompt on a terminal
 
-  explicit Speaker(const GenerationFlags& flags) { open(flags); }
+  explicit Speaker(const GenerationFlags& flags) { open(flags, flags.rules()); }
   Speaker(const Speaker&) = delete;  // options point into it
   // Closes the model and opens that of the flags. If it throws, no model is open.
-  void open(const GenerationFlags& flags);
+  void open(const GenerationFlags& flags, std::shared_ptr<const Rules> new_rules);
   // Applies settings to the next texts: all of GenerationFlags::declare_settings() but the grammar.
   void set(const GenerationFlags& settings);
-  // The grammar of the next texts, null for none, and the flag that gave it.
-  void constrain(const std::shared_ptr<const Rules>& rules, const char* flag);
+  // The grammar of the next texts, null for none, and the flag that gave it. If it throws, nothing
+  // has changed.
+  void constrain(const std::shared_ptr<const Rules>& new_rules, const char* flag);
   Engine& engine() const { return *model->engine(); }
 
   // Returns the cached answer if there is one, else calls generate().
@@ -42,6 +44,8 @@ struct Speaker {
                           const Sink& sink) const;
   // The message for a full context that drops tokens.
   std::string drop_line(int dropped, int before, int after) const;
+  // Whether a --stop text ended it.
+  bool is_stopped(const GenerateResult& result) const;
   // Whether the text ended, but not by Ctrl-C, before it satisfied its grammar or its tool call was
   // complete. The exit status is then Exit::incomplete.
   bool is_incomplete(const GenerateResult& result) const;

@@ -37,7 +37,7 @@ std::string drafter_help() {
 
 // A grammar given as a file name or, if there is no such file, as text. A wrong one has the same
 // exit status in both.
-GrammarSource grammar_source(const char* flag, const std::string& given, bool is_text) {
+GrammarSource source_of_form(const char* flag, const std::string& given, bool is_text) {
   std::error_code ignored;
   if (is_text && !std::filesystem::exists(given, ignored)) return {flag, given, Exit::usage};
   return {given, read_text(given), Exit::usage};
@@ -356,13 +356,23 @@ void GenerationFlags::check() {
   check_draft(draft);
 }
 
-std::shared_ptr<const Rules> GenerationFlags::rules() const {
-  if (!grammar.empty())
-    return parse_gbnf(grammar_source("--grammar", grammar, looks_like_gbnf(grammar)));
-  if (!json_schema.empty())
-    return parse_json_schema(
-        grammar_source("--json-schema", json_schema, looks_like_json(json_schema)));
-  return regex.empty() ? nullptr : parse_regex({"--regex", regex, Exit::usage});
+std::optional<GrammarSource> GenerationFlags::grammar_source(bool may_be_file) const {
+  const char* const flag = grammar_flag();
+  const std::string& given = !grammar.empty()       ? grammar
+                             : !json_schema.empty() ? json_schema
+                                                    : regex;
+  if (given.empty()) return std::nullopt;
+  if (!may_be_file || &given == &regex) return GrammarSource{flag, given, Exit::usage};
+  return source_of_form(flag, given,
+                        grammar.empty() ? looks_like_json(given) : looks_like_gbnf(given));
+}
+
+std::shared_ptr<const Rules> GenerationFlags::rules(
+    const std::optional<GrammarSource>& source) const {
+  if (!source) return nullptr;
+  return !grammar.empty()       ? parse_gbnf(*source)
+         : !json_schema.empty() ? parse_json_schema(*source)
+                                : parse_regex(*source);
 }
 
 const char* GenerationFlags::grammar_flag() const {

@@ -115,8 +115,12 @@ struct GenerationFlags {
   void clear_setting(const std::string& name);
   // Parses the remaining flags. Throws Error(usage | io). Call it before a model is opened.
   void check();
-  // The grammar that constrains the text, or null. Throws Error(usage | io | bad_file).
-  std::shared_ptr<const Rules> rules() const;
+  // The source of the grammar that constrains the text, or nothing. `may_be_file`: a value that
+  // looks like a path is read as a file. Throws Error(io).
+  std::optional<GrammarSource> grammar_source(bool may_be_file = true) const;
+  // Parses it; null without one. Throws Error(usage).
+  std::shared_ptr<const Rules> rules(const std::optional<GrammarSource>& source) const;
+  std::shared_ptr<const Rules> rules() const { return rules(grammar_source()); }
   // The flag that constrains the text, such as "--regex"; "" if there is none.
   const char* grammar_flag() const;
   void choose_seed();  // draws a random seed unless --seed gave one

@@ -60,7 +60,9 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   if ((gained > 0.01 && seconds > 0.3) || (gained > 0 && seconds > 2))
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * gained / seconds, scale_.unit,
                         clock_text(seconds * (1 - share) / gained));
-  return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);
+  text += "  " + escaped(progress.tensor).substr(0, kNameWidth);
+  // A line as wide as the terminal would wrap, and each update would add one.
+  return text.substr(0, size_t(std::max(terminal_width(2) - 1, 1)));
 }
 
 ReadingLine::ReadingLine(bool wanted)

@@ -1,5 +1,9 @@
 // Slash commands of chaski chat about model, files and settings, over a pipe and on a terminal.
+#include <sys/stat.h>
+
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "ggml-like-tensor/file/quipu.h"
 #include "tests/cli/screen.h"
@@ -103,6 +107,128 @@ TEST_CASE("cli/chat /set: wrong values change nothing and say what is expected")
   // The system message.
   const Outcome system = lines({}, "/set system Be a cat.\n/system\n/set system \"\"\n/system\n");
   CHECK_MESSAGE(system.error_says("Be a cat.\nthere is no system message\n"), system.err);
+}
+
+TEST_CASE("cli/chat: a saved conversation holds the text of a grammar and opens no file") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk", secret = folder / "secret", pipe = folder / "pipe";
+  const std::string text = "# of a file\nroot ::= \"yes\" | \"no\"\n";
+  const std::string grammar = write_file(folder / "g", text),
+                    schema = write_file(folder / "s", "true\n");
+  const Outcome saved =
+      lines({}, "/set grammar " + grammar + "\n/set temp 0.5\n/save " + talk +
+                    "\n/show\n/set json-schema " + schema + "\n/save " + talk + "2\n");
+  CHECK_MESSAGE(saved.status == 0, saved.err);
+  CHECK_MESSAGE(saved.error_says("set here: grammar # of a file ..., temp 0.5\n"), saved.err);
+  CHECK(json::parse(read_file(talk))["set"] == json{{"grammar", text}, {"temp", "0.5"}});
+  CHECK(json::parse(read_file(talk + "2"))["set"] ==
+        json{{"json-schema", "true\n"}, {"temp", "0.5"}});
+  std::filesystem::remove(grammar);
+  const Outcome resumed = lines({"--resume", talk}, "A dog.\n");
+  CHECK_MESSAGE(resumed.out == lines({"--grammar", text, "--temp", "0.5"}, "A dog.\n").out,
+                resumed.err);
+  // A path is taken for a wrong grammar: the file is not read, and the other settings apply.
+  write_file(secret, text);
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string form : {"grammar", "json-schema"})
+    for (const std::string& path : {secret, pipe}) {
+      write_file(
+          talk, json{{"messages", json::array()}, {"set", {{form, path}, {"temp", "0.5"}}}}.dump());
+      const Outcome outcome = lines({"--resume", talk}, "A dog.\n");
+      CHECK_MESSAGE(outcome.error_says(talk + ": its setting " + form + " is ignored: " + form),
+                    outcome.err);
+      CHECK_MESSAGE(outcome.error_says("settings of the file: temp 0.5\n"), outcome.err);
+      CHECK(outcome.out == lines({"--temp", "0.5"}, "A dog.\n").out);
+    }
+}
+
+TEST_CASE("cli/chat: the grammar's file is read once, and may be gone at /model and /load") {
+  const TempFolder folder;
+  const std::string grammar = folder / "g", talk = folder / "talk",
+                    other = story_with(folder / "other.quipu", kColons);
+  for (const std::string& command :
+       {"/model " + folder / "letter", "/model " + other, "/set regex a\n/load " + talk}) {
+    write_file(grammar, "root ::= \"yes\" | \"no\"\n");
+    write_file(folder / "letter", "Dear diary");
+    write_file(talk, R"({"messages": []})");
+    REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+    // The grammar comes from a pipe, which can be read once.
+    std::thread writer([&] { std::ofstream(folder / "fifo") << read_file(grammar); });
+    const Outcome outcome =
+        lines({"--grammar", folder / "fifo"}, "A dog.\n" + command + "\nA cat.\n/show\n");
+    writer.join();
+    std::filesystem::remove(folder / "fifo");
+    const Outcome expected =
+        lines({"--grammar", grammar}, "A dog.\n" + command + "\nA cat.\n/show\n");
+    CHECK_MESSAGE(outcome.out == expected.out, command, ": ", outcome.err);
+    CHECK(outcome.status == expected.status);
+    CHECK_MESSAGE(outcome.error_says("settings: temp "), outcome.err);
+  }
+}
+
+TEST_CASE("cli/chat /model finds models as -m does and names the whole model") {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "shelf");
+  story_with(folder / "shelf/story-teller.quipu", kColons);
+  setenv("CHASKI_MODELS", (folder / "shelf").c_str(), 1);
+  const Outcome part = lines({}, "/model teller\n/model\n"),
+                short_name = lines({}, "/model smollm2\nA dog.\n"),
+                nonsense = lines({}, "/model nonsense\nA dog.\n");
+  unsetenv("CHASKI_MODELS");
+  CHECK_MESSAGE(part.error_says("the model is story-teller"), part.err);
+  CHECK_MESSAGE(short_name.error_says("is not on this machine; chaski pull smollm2"),
+                short_name.err);
+  CHECK_MESSAGE(
+      nonsense.error_says("nonsense: is neither a file nor the name of a model; the nearest names"),
+      nonsense.err);
+  CHECK(nonsense.out == lines({}, "A dog.\n").out);
+}
+
+TEST_CASE("cli/chat --stop: a line says that it ended the answer") {
+  const std::string said = "the answer ended before a --stop text";
+  const Arguments one = {"chat", "-m", kStory, "-n", "20", "--seed", "3", "-p", "A dog."};
+  Arguments stopped = one;
+  stopped.insert(stopped.end(), {"--stop", "name"});
+  CHECK_MESSAGE(chaski_run(stopped).error_says(said), chaski_run(stopped).err);
+  CHECK_FALSE(chaski_run(one).error_says(said));
+  Screen screen(
+      {"chat", "--device", "cpu", "-m", kStory, "-n", "20", "--seed", "3", "--stop", "name"},
+      "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("/copy\r");
+  screen.until("there is no answer to copy");
+  screen.type("A dog.\r");
+  screen.until("ended before a --stop text");
+  screen.until("> ");
+  screen.type("/set tokens 1\r");
+  screen.until("set here: tokens 1");
+  screen.type("A cat.\r");
+  CHECK(screen.until("ended by -n").find("tok/s") == std::string::npos);
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat /file: a question that is refused keeps its files") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "A dog ran. ";
+  const std::string a = write_file(folder / "a", text);
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "4", "--seed", "3"}, "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("/file " + a + "\r");
+  screen.until("are sent with the next message");
+  screen.type("Sum up.\r");
+  screen.until("/a: is sent with the next message");
+  screen.type("/save " + folder / "talk\r");
+  screen.until("/a: is not saved, because it is sent with the next message");
+  screen.type("/clear\r");
+  screen.until("/a: is not sent with the next message");
+  screen.type("/file\r");
+  screen.until("/file expects a file");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
 }
 
 TEST_CASE("cli/chat: a command takes an argument of several lines") {

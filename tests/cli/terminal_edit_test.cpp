@@ -67,7 +67,7 @@ TEST_CASE("cli/chat on a terminal: /edit here changes any line of a message") {
   answered(screen);
   CHECK(questions(screen, folder / "d").back().starts_with("first!\nx\nx"));
   screen.type("/edit there\r");
-  screen.until("/edit takes no argument, or here or editor, found \"there\"");
+  screen.until("/edit expects here, editor or nothing, found \"there\"");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
