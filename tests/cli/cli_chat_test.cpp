@@ -209,8 +209,9 @@ TEST_CASE("cli/chat: settings of /set are saved with a conversation") {
   // Saved settings that conflict are ignored, and the conversation continues.
   const Outcome against = chat({"--resume", talk, "--temp", "0.5"}, "/show\n/tokens\n");
   CHECK(against.status == 0);
-  CHECK_MESSAGE(against.error_says("talk.json: its setting dynatemp-range is ignored: dynatemp-range is 1.2"),
-                against.err);
+  CHECK_MESSAGE(
+      against.error_says("talk.json: its setting dynatemp-range is ignored: dynatemp-range is 1.2"),
+      against.err);
   CHECK(against.error_says("settings: temp 0.5, "));
   write_file(talk, R"({"messages": [], "set": {"temp": 1}})");
   CHECK(chat({"--resume", talk}, "").error_says("set.temp is 1, expected a string"));
