@@ -66,8 +66,9 @@ std::string state_of_files(const std::vector<std::string>& files, uint64_t& byte
   return state;
 }
 
-// XXH3-128 of all bytes of the files, as 32 hexadecimal digits.
-std::string sum_of_files(const std::vector<std::string>& files) {
+// XXH3-128 of the sizes and bytes of the files, as 32 hexadecimal digits. The import chooses the
+// files of a folder by their names, so these count there.
+std::string sum_of_files(const std::vector<std::string>& files, bool with_names) {
   constexpr size_t kAtOnce = 4 << 20;
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> sum(XXH3_createState(),
                                                                      XXH3_freeState);
@@ -75,6 +76,9 @@ std::string sum_of_files(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     const auto mapping = Mapping::open(file);
     const auto bytes = mapping->bytes();
+    const std::string head =
+        fmt::format("{}/{}/", with_names ? fs::path(file).filename().string() : "", bytes.size());
+    XXH3_128bits_update(sum.get(), head.data(), head.size());
     for (size_t at = 0; at < bytes.size(); at += kAtOnce) {
       XXH3_128bits_update(sum.get(), bytes.data() + at, std::min(kAtOnce, bytes.size() - at));
       mapping->drop_pages();
@@ -182,8 +186,29 @@ std::string size_text(uint64_t bytes) {
 // Why a file of `bytes` is not kept; empty if it is within the limit.
 std::string too_large(uint64_t bytes, uint64_t limit) {
   if (bytes <= limit) return "";
-  return fmt::format("it has {}, and {} may have {} (--keep-converted SIZE allows more)",
-                     size_text(bytes), converted_folder(), size_text(limit));
+  return fmt::format(
+      "it needs {}, but the limit of {} is {} (--keep-converted SIZE sets a higher one)",
+      size_text(bytes), converted_folder(), size_text(limit));
+}
+
+// The converted folder, or the nearest folder above it that exists.
+fs::path existing_folder() {
+  std::error_code none;
+  fs::path folder = converted_folder();
+  while (!folder.empty() && folder != folder.root_path() && !fs::exists(folder, none))
+    folder = folder.parent_path();
+  return folder;
+}
+
+// Changes whenever a process writes to a file of the folder that is not complete yet.
+std::string state_of_unfinished() {
+  std::string state;
+  struct stat s;
+  for (const fs::path& file : files_with(".tmp"))
+    if (::stat(file.c_str(), &s) == 0)
+      state += fmt::format("{} {} {}.{}\n", file.string(), s.st_size, s.st_mtim.tv_sec,
+                           s.st_mtim.tv_nsec);
+  return state;
 }
 
 }  // namespace
@@ -195,10 +220,7 @@ std::string converted_folder() {
 uint64_t most_converted(KeepConverted most) {
   if (most) return *most;
   std::error_code none;
-  fs::path folder = converted_folder();
-  while (!folder.empty() && folder != folder.root_path() && !fs::exists(folder, none))
-    folder = folder.parent_path();
-  const fs::space_info space = fs::space(folder, none);
+  const fs::space_info space = fs::space(existing_folder(), none);
   return none ? 0 : (space.available + bytes_kept()) / 10;
 }
 
@@ -278,14 +300,26 @@ std::string ConvertedModel::name_by_sum() const {
   if (std::ranges::none_of(
           files, [&](const fs::path& file) { return file.filename().string().ends_with(ending); }))
     return "";
-  return sum_of_files(files_) + ending;
+  return sum_of_files(files_, fs::is_directory(path_)) + ending;
+}
+
+// The name that the kept file has or would have; `by_state` is empty if the sum had to be computed.
+// Returns false if it is unknown, because a file or the program itself cannot be read.
+bool ConvertedModel::find_names(std::string& by_state, std::string& name) try {
+  by_state = name_by_state();
+  name = by_state.empty() ? name_by_sum() : by_state;
+  return true;
+} catch (const Error& error) {
+  why_not_ = error.what();
+  return false;
 }
 
 std::shared_ptr<const Weights> ConvertedModel::find(Verify how, int threads, const Notice& notice) {
   if (files_.empty()) return nullptr;
   std::error_code none;
-  const std::string record = kConverted + digits_of(path_) + kRecordEnding;
-  const std::string by_state = name_by_state(), name = by_state.empty() ? name_by_sum() : by_state,
+  std::string by_state, name;
+  if (!find_names(by_state, name)) return nullptr;
+  const std::string record = kConverted + digits_of(path_) + kRecordEnding,
                     file = converted_folder() + "/" + name;
   if (name.empty() || !fs::exists(file, none)) return nullptr;
   try {
@@ -300,6 +334,7 @@ std::shared_ptr<const Weights> ConvertedModel::find(Verify how, int threads, con
     return weights;
   } catch (const Error& error) {
     if (error.code != Exit::bad_file && error.code != Exit::io) throw;
+    if (error.code == Exit::bad_file) fs::remove(file, none);
     if (notice)
       notice(fmt::format(
           "{}: {}, so the model is converted again", model_,
@@ -313,20 +348,25 @@ std::shared_ptr<const Weights> ConvertedModel::find_or_lock(Verify how, int thre
                                                             const std::function<void()>& waits) {
   if (files_.empty()) return nullptr;
   if (auto kept = find(how, threads, notice)) return kept;
-  if (!fits() || !lock(waits)) return nullptr;
+  if (!why_not_.empty() || !fits() || !lock(waits)) return nullptr;
   // Another process may have converted it just before the lock was taken.
   auto kept = find(how, threads, nullptr);
-  if (kept) unlock();
+  if (kept || !why_not_.empty()) unlock();
   return kept;
 }
 
 // The conversion has about as many bytes as the model. write() checks its real size.
 bool ConvertedModel::fits() {
-  why_not_ = too_large(bytes_, most_converted(most_));
+  if (::access(existing_folder().c_str(), W_OK) != 0)
+    why_not_ = fmt::format("{}: {}", converted_folder(), std::strerror(errno));
+  else
+    why_not_ = too_large(bytes_, most_converted(most_));
   return why_not_.empty();
 }
 
 bool ConvertedModel::lock(const std::function<void()>& waits) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kMostWait(3);  // without a write of the other process
   const std::string path = converted_folder() + "/" + digits_of(path_) + kLockEnding;
   std::error_code error;
   if (fs::create_directories(converted_folder(), error))  // the models may be private
@@ -336,6 +376,8 @@ bool ConvertedModel::lock(const std::function<void()>& waits) {
     return false;
   };
   if (error) return refuse(error.message());
+  Clock::time_point until = Clock::now() + kMostWait;
+  std::string unfinished = state_of_unfinished();
   for (bool waited = false;;) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return refuse(std::strerror(errno));
@@ -346,6 +388,13 @@ bool ConvertedModel::lock(const std::function<void()>& waits) {
         return refuse(why);
       }
       if (!std::exchange(waited, true) && waits) waits();
+      if (std::string now = state_of_unfinished(); now != unfinished)
+        unfinished = std::move(now), until = Clock::now() + kMostWait;
+      if (Clock::now() > until) {
+        ::close(fd);
+        why_not_ = "another process is converting it";
+        return false;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     // The process that had the lock has removed the file.
@@ -380,8 +429,8 @@ void ConvertedModel::keep(std::shared_ptr<const Weights> weights, Notice notice)
 void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
   constexpr int kNice = 10;  // the threads that compute an answer come first
   ::setpriority(PRIO_PROCESS, id_t(::gettid()), kNice);
-  const std::string sum = sum_of_files(files_), name = sum + name_ending(bytes_),
-                    file = converted_folder() + "/" + name;
+  const std::string sum = sum_of_files(files_, fs::is_directory(path_)),
+                    name = sum + name_ending(bytes_), file = converted_folder() + "/" + name;
   uint64_t bytes = 0;
   if (state_of_files(files_, bytes) != state_)
     return void(failure_ = "the file was changed in the meantime");

@@ -21,8 +21,8 @@
 
 namespace chaski {
 
-// The most bytes of all kept files. Nothing: a tenth of the disk space that is free without them,
-// and models below kLeastConverted are not kept. 0: no model is kept.
+// The most bytes of all kept files. 0: no model is kept. nullopt: the limit is a tenth of (free
+// disk space + the kept files), and models smaller than kLeastConverted are not kept.
 using KeepConverted = std::optional<uint64_t>;
 // A smaller model is converted in some hundredths of a second.
 constexpr uint64_t kLeastConverted = 16 << 20;
@@ -33,7 +33,8 @@ class ConvertedModel {
   using Notice = std::function<void(const std::string& line)>;
 
   ConvertedModel(std::string model, KeepConverted most);
-  // Calls wait(), says so if that takes long, and reports a failure.
+  // Waits until the file is written. Prints a notice if this takes longer than a second, and one if
+  // the write failed.
   ~ConvertedModel();
   ConvertedModel(const ConvertedModel&) = delete;
   ConvertedModel& operator=(const ConvertedModel&) = delete;
@@ -42,8 +43,8 @@ class ConvertedModel {
   // with a notice.
   std::shared_ptr<const Weights> find(Verify how, int threads, const Notice& notice);
   // Like find(). If there is no file, it takes the lock, so that the caller converts the model and
-  // calls keep(); see will_keep(). Waits while another process converts the same model, and calls
-  // `waits` once before that.
+  // calls keep(); see will_keep(). Calls `waits` once and waits while another process writes the
+  // file of the same model, but not longer than some seconds without a write.
   std::shared_ptr<const Weights> find_or_lock(Verify how, int threads, const Notice& notice,
                                               const std::function<void()>& waits);
   bool will_keep() const { return lock_ >= 0; }
@@ -59,6 +60,7 @@ class ConvertedModel {
   bool fits();
   std::string name_by_state() const;
   std::string name_by_sum() const;
+  bool find_names(std::string& by_state, std::string& name);
   void write(const std::shared_ptr<const Weights>& weights);
 
   const std::string model_;
