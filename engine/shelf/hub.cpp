@@ -112,13 +112,31 @@ std::optional<std::string> path_on_hub(const std::string& text) {
   return std::nullopt;
 }
 
-// The address of a file's page on the hub (OWNER/MODEL/blob/REVISION/FILE) as that of the file.
+// The address of a file's page on the hub (OWNER/MODEL/blob/REVISION/FILE) as that of the file. An
+// address of a file may be without https://. CHASKI_HUB=none leaves the host as it is.
 std::string address_of_file(const std::string& text) {
   const auto path = path_on_hub(text);
   std::vector<std::string> parts = split_path(path.value_or(""));
-  if (parts.size() < 5 || parts[2] != "blob") return text;
+  const bool bare = text.find("://") == std::string::npos;
+  if (parts.size() < 5 || (parts[2] != "blob" && !(bare && parts[2] == "resolve"))) return text;
   parts[2] = "resolve";
-  return fmt::format("{}/{}", hub_address(), fmt::join(parts, "/"));
+  const std::string own = (bare ? "https://" : "") + text.substr(0, text.find("/" + *path));
+  return fmt::format("{}/{}", hub_address().empty() ? own : hub_address(), fmt::join(parts, "/"));
+}
+
+// Refuses a page OWNER/MODEL/tree/REVISION/FOLDER that is not the whole model of the revision main.
+void expect_whole_model(const std::string& text, const std::vector<std::string>& parts) {
+  const std::string model = parts[0] + "/" + parts[1];
+  if (parts[3] != "main")
+    fail(Exit::usage,
+         "{}: is the page of the revision {}, but chaski downloads only main, expected {} or the "
+         "address of a file",
+         without_query(text), parts[3], model);
+  if (parts.size() > 4)
+    fail(Exit::usage,
+         "{}: is the page of a folder, expected {} (--file PATTERN chooses files, such as those "
+         "of a folder)",
+         without_query(text), model);
 }
 
 // OWNER/MODEL[:QUANT]
@@ -253,7 +271,9 @@ RemoteModel model_of_url(const ModelWanted& wanted) {
 
 void expect_hub(const ModelWanted& wanted) {
   if (wanted.hub.empty())
-    fail(Exit::usage, "{}: CHASKI_HUB is none, expected the address of a hub, or the URL of a file",
+    fail(Exit::usage,
+         "{}: CHASKI_HUB=none forbids downloads from a hub, expected the address of a hub in "
+         "CHASKI_HUB, or the URL of a file",
          wanted.what);
   try {
     read_url(wanted.hub);
@@ -322,6 +342,7 @@ std::string name_on_hub(const std::string& text) {
   if (!path && text.find("://") != std::string::npos) return "";
   const std::vector<std::string> parts = split_path(path.value_or(text));
   const bool page = path && parts.size() >= 4 && parts[2] == "tree";
+  if (page) expect_whole_model(text, parts);
   if (parts.size() != 2 && !page) return "";
   const std::string model = parts[1].substr(0, parts[1].find(':'));
   for (const char* ending : {".gguf", ".quipu", ".safetensors", ".bin"})

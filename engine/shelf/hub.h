@@ -40,7 +40,8 @@ struct RemoteModel {
 RemoteModel remote_model(const ModelWanted& wanted, const FetchOptions& options);
 
 // OWNER/MODEL[:QUANT] if the text has this form, or is the address of a model's page with or
-// without https://; else "".
+// without https://; else "". Throws Error(usage) for the page of a folder, or of another revision
+// than main.
 std::string name_on_hub(const std::string& text);
 // Whether the name of a file or folder contains `quant` as a whole word, ignoring case.
 bool has_quant(const std::string& name, const std::string& quant);

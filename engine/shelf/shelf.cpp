@@ -221,7 +221,7 @@ const ShelvedModel* only(const std::vector<ShelvedModel>& all, Fits fits) {
 
 }  // namespace
 
-FoundModel find_model(const std::string& name) {
+FoundModel find_model(const std::string& name, NameMatch match) {
   const std::vector<ShelvedModel> all = models_on_shelf();
   for (const ShelvedModel& m : all)
     if (m.name == name || fs::path(m.path).filename() == name) return {m.path, m.name};
@@ -232,6 +232,7 @@ FoundModel find_model(const std::string& name) {
     if (const ShelvedModel* m =
             only(all, [&](const ShelvedModel& model) { return is_from_hub(model, of_hub); }))
       return {m->path, m->name, true};
+  if (match == NameMatch::whole) return {};
   std::vector<const ShelvedModel*> begin, contain;
   for (const ShelvedModel& m : all) {
     const size_t at = small(m.name).find(small(name));

@@ -30,9 +30,10 @@ struct FoundModel {
 };
 
 // The model with this name, file name, short name (short_names.h) or name OWNER/MODEL[:QUANT] of a
-// hub. Else the only one whose name begins with `name`, or else contains it, ignoring case. Throws
-// Error(usage) if there are several, with the nearest three.
-FoundModel find_model(const std::string& name);
+// hub. Else, with NameMatch::part, the only one whose name begins with `name`, or else contains it,
+// ignoring case. Throws Error(usage) if there are several, with the nearest three.
+enum class NameMatch { whole, part };
+FoundModel find_model(const std::string& name, NameMatch match = NameMatch::part);
 
 // Resolves the value of -m. Returns `name` itself if such a file exists, if it begins with a dot or
 // a slash, or if find_model() finds none. Else returns the path of the model.

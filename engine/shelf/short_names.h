@@ -14,8 +14,10 @@ struct ShortName {
   uint64_t bytes;
   const char* sha256;
   const char *licence, *good_for;
+  const char* other_kind = "";  // architecture that chaski does not run (models/other_kinds.h)
 
-  std::string about() const;  // "Qwen3-0.6B-Q8_0.gguf, 639 MB, Apache-2.0"
+  void expect_runnable() const;  // throws Error(bad_file), so that nothing is downloaded in vain
+  std::string about() const;     // "Qwen3-0.6B-Q8_0.gguf, 639 MB, Apache-2.0"
 };
 
 std::span<const ShortName> short_names();

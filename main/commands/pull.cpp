@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "engine/shelf/hub.h"
 #include "engine/shelf/inspection.h"
@@ -65,6 +66,7 @@ int pull(PullFlags& flags) {
   const RemoteModel model = remote_model(flags.wanted, options);
   uint64_t bytes = 0, fetched = 0;
   size_t proven = 0;
+  std::vector<FetchedFile> all;
   JsonValue list = JsonValue::array();
   for (const RemoteFile& file : model.files) {
     const FetchedFile done = fetch_with_bar(file, options);
@@ -72,6 +74,7 @@ int pull(PullFlags& flags) {
       put_part_kept(file, done);
       break;
     }
+    all.push_back(done);
     bytes += done.bytes, fetched += done.fetched, proven += done.proven;
     list.push_back({{"path", file.path},
                     {"bytes", done.bytes},
@@ -81,6 +84,8 @@ int pull(PullFlags& flags) {
     if (flags.json.lines) put_event("file", list.back());
   }
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
+  const std::string refusal = refusal_of(model.path);
+  refuse_cut_short(model, all, refusal);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string name = name_on_shelf(model.path);
@@ -89,7 +94,6 @@ int pull(PullFlags& flags) {
         {{"model", name}, {"path", model.path}, {"files", list}, {"seconds", seconds}});
   else
     put(model.path + "\n");
-  const std::string refusal = refusal_of(model.path);
   if (!refusal.empty() && is_named_as_model(model.path))
     put_notice("chaski cannot run it: " + refusal);
   put_summary(fmt::format(

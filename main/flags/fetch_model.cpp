@@ -6,9 +6,13 @@
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "engine/session/engine.h"  // for Error
+#include "engine/shelf/http.h"
 #include "engine/shelf/hub.h"
+#include "engine/shelf/inspection.h"
 #include "engine/shelf/shelf.h"
 #include "engine/shelf/short_names.h"
 #include "main/flags/values.h"
@@ -42,6 +46,27 @@ bool agrees(const ShortName& model) {
   return answer.empty() || answer[0] == 'y' || answer[0] == 'Y';
 }
 
+// Creates a folder and those above it. Removes those of them that are empty at the end.
+class NewFolders {
+ public:
+  explicit NewFolders(const fs::path& folder) {
+    std::error_code none;
+    for (fs::path at = folder; !at.empty() && !fs::exists(at, none); at = at.parent_path())
+      created_.push_back(at);
+    if (fs::create_directories(folder, none); none)
+      fail(Exit::io, "{}: cannot create this folder: {}", folder.string(), none.message());
+  }
+  ~NewFolders() {
+    for (const fs::path& folder : created_)
+      if (::rmdir(folder.c_str()) != 0) break;
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+
+ private:
+  std::vector<fs::path> created_;  // the deepest first
+};
+
 std::string fetch_model(const std::string& name, bool says_so) {
   const Interruption interruption(Interruption::Scope::program);
   FetchOptions options;
@@ -50,26 +75,25 @@ std::string fetch_model(const std::string& name, bool says_so) {
   ModelWanted wanted;
   wanted.what = name, wanted.folder = first_folder_of_shelf();
   const RemoteModel model = remote_model(wanted, options);
+  std::vector<FetchedFile> fetched;
   if (says_so && !model.path.empty())
     put_notice(fmt::format("downloads {} from {}", name, host_of(hub_address())));
   for (const RemoteFile& file : model.files) {
     const FetchedFile done = fetch_with_bar(file, options);
+    fetched.push_back(done);
     if (!done.stopped) continue;
     put_part_kept(file, done);
     break;
   }
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
+  refuse_cut_short(model, fetched, refusal_of(model.path));
   return model.path;
 }
 
 }  // namespace
 
 FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
-  std::error_code none;
-  fs::create_directories(fs::path(file.path).parent_path(), none);
-  if (none)
-    fail(Exit::io, "{}: cannot create this folder: {}", fs::path(file.path).parent_path().string(),
-         none.message());
+  const NewFolders folders(fs::path(file.path).parent_path());
   std::optional<ProgressBar> bar;
   const std::string name = fs::path(file.path).filename();
   options.progress = [&](uint64_t done, uint64_t total) {
@@ -77,6 +101,25 @@ FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
     bar->show({name, done, total});
   };
   return fetch_file(file, options);
+}
+
+void refuse_cut_short(const RemoteModel& model, const std::vector<FetchedFile>& fetched,
+                      const std::string& refusal) {
+  constexpr std::string_view kCut = ": the file is cut short: ";  // of fail_cut_short()
+  const size_t at = refusal.find(kCut);
+  if (at == std::string::npos) return;
+  const std::string path = refusal.substr(0, at);
+  std::string figures = refusal.substr(at + kCut.size());
+  figures.resize(std::min(figures.find(": "), figures.size()));
+  for (size_t i = 0; i < model.files.size() && i < fetched.size(); ++i) {
+    if (model.files[i].path != path) continue;
+    const bool mine = fetched[i].fetched > 0;
+    if (mine)
+      for (const char* ending : {"", ".tag"}) ::unlink((path + ending).c_str());
+    fail(Exit::bad_file, "{}: the server's file is cut short: {}{}",
+         without_query(model.files[i].url), figures,
+         mine ? "; removed it" : fmt::format("; {} is the same", path));
+  }
 }
 
 void put_part_kept(const RemoteFile& file, const FetchedFile& stopped) {
@@ -89,10 +132,11 @@ std::string model_here(const std::string& name, Fetch how) {
   std::error_code none;
   if (name.empty() || fs::exists(name, none)) return name;
   const ShortName* known = find_short_name(name);
-  if (how == Fetch::now) {
-    if (const FoundModel found = find_model(name); !found.path.empty()) return found.path;
-    return fetch_model(name, true);
-  }
+  if (how == Fetch::now)
+    if (const FoundModel found = find_model(name, NameMatch::whole); !found.path.empty())
+      return found.path;
+  if (known) known->expect_runnable();
+  if (how == Fetch::now) return fetch_model(name, true);
   if (!known) return refuse_unknown_model(name), name;
   if (!stdin_is_terminal() || !stderr_is_terminal())
     fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,

