@@ -256,7 +256,8 @@ void Chat::report_end(const GenerateResult& result) {
   // In a terminal the state line says that -n or a --stop text ended the answer.
   if (!interactive_ || speaker_.is_incomplete(result)) speaker_.put_cuts({&result, 1});
   const bool timed = flags_.generation.verbose();
-  if (!interactive_ && !timed && !flags_.json.any() && speaker_.is_stopped(result))
+  if (!interactive_ && !timed && !flags_.json.any() && speaker_.is_stopped(result) &&
+      !speaker_.is_incomplete(result))
     put_notice(fmt::format("the answer {}", why_it_ended(result.finish)));
   if (!interactive_ && status_ == 0 && speaker_.is_incomplete(result))
     status_ = int(Exit::incomplete);
