@@ -34,7 +34,7 @@ CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -g1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -g1 -DCHASKI_DEBUG $(CHECKED))
-# For code that is compiled more often than it runs: the command line, importers and the quantizer (their loops over weights are in
+# For code that is compiled more often than it runs: the command line, importers (their loops over weights are in
 # quant/), templates, the parsers of grammars, tests.
 QUICK    := $(if $(filter release,$(MODE)),-O1)
 TESTS_QUICK := $(if $(filter-out debug,$(MODE)),-O0)
@@ -178,7 +178,7 @@ FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/q
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
-QUICK_ROOMS := main models $(addprefix engine/,conversation grammar/schema machine measure quantize shelf text/jinja)
+QUICK_ROOMS := main models $(addprefix engine/,conversation grammar/schema measure text/jinja)
 $(filter $(QUICK_ROOMS:%=$(BUILD)/%/%),$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.
