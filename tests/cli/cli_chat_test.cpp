@@ -262,7 +262,7 @@ TEST_CASE("cli/chat: /set, /show and /stats") {
            {"/set -- x", "unexpected \"x\", expected a setting"},
            {"/set logit-bias 99999+1", "logit-bias has token 99999, expected 0 to "},
            {"/sett", "/sett is not a command, did you mean /set?"},
-           {"/copy", "there is no answer yet"},
+           {"/copy", "there is no answer to copy"},
            {"/edit", "there is no question yet"}}) {
     const Outcome wrong = chaski_run(chat, line + "\n/show\n");
     CHECK_MESSAGE(wrong.error_says("chaski: error: " + error), wrong.err);
