@@ -77,7 +77,7 @@ TEST_CASE("cli/chat on a terminal: a long question shows its progress") {
   screen.until(" s left");
   screen.type(kCtrlC);
   screen.until("; interrupted; ");
-  screen.until(" tokens were read\r\n");
+  screen.until(" tokens were read");
   screen.until("> ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
