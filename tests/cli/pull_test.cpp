@@ -184,8 +184,8 @@ TEST_CASE("cli/pull: each error is one line, and no incomplete file has the fina
               "", "", "/bin/sh")
           .wait(),
       5, "x.gguf.part: cannot be written: File too large");
-  check_one_line(chaski_run({"pull", "someone/tiny"}), 2,
-                 "someone/tiny: CHASKI_HUB=none forbids downloads");
+  check_one_line(chaski_run({"pull", "author/tiny"}), 2,
+                 "author/tiny: CHASKI_HUB=none forbids downloads");
   for (const auto& left : fs::directory_iterator(shelf.folder))
     CHECK_MESSAGE(left.path().filename().string().starts_with("x.gguf.part"), left.path().string());
 
@@ -232,9 +232,8 @@ TEST_CASE("cli/pull: names on a hub: one quantization, all parts of a model, a f
       return R"({"rfilename": ")" + name + R"(", "size": )" + std::to_string(file.size()) +
              R"(, "lfs": {"sha256": ")" + sum_of(file) + R"("}})";
     };
-    const std::string some = "/someone/many-GGUF/resolve/main/",
-                      tiny = "/someone/tiny/resolve/main/";
-    if (path.starts_with("/api/models/someone/many-GGUF"))
+    const std::string some = "/author/many-GGUF/resolve/main/", tiny = "/author/tiny/resolve/main/";
+    if (path.starts_with("/api/models/author/many-GGUF"))
       return lists(listed("many.Q8_0.gguf", one) + "," + listed("many.Q4_K_M.gguf", three) + "," +
                    listed("mmproj-many.gguf", one) + ", {\"rfilename\": \"../../evil.gguf\"}," +
                    listed("$(touch x).gguf", one) + "," + listed("`x`.gguf", one) + "," +
@@ -242,10 +241,10 @@ TEST_CASE("cli/pull: names on a hub: one quantization, all parts of a model, a f
                    listed("big/many.F16-00001-of-00002.gguf", one) + "," +
                    listed("half.F32-00001-of-00002.gguf", one) + "," +
                    listed("bad.Q2_K.gguf", two));
-    if (path.starts_with("/api/models/someone/tiny"))
+    if (path.starts_with("/api/models/author/tiny"))
       return lists(R"({"rfilename": "config.json"}, {"rfilename": "model.safetensors"},
                       {"rfilename": "onnx/model.safetensors"}, {"rfilename": "picture.png"})");
-    if (path.starts_with("/api/models/someone/empty")) return lists("");
+    if (path.starts_with("/api/models/author/empty")) return lists("");
     if (path == some + "many.Q8_0.gguf") return to.put(reply_with(one, head));
     if (path == some + "many.Q4_K_M.gguf") return to.put(reply_with(three, head));
     if (path == some + "big/many.F16-00001-of-00002.gguf") return to.put(reply_with(one, head));
@@ -256,57 +255,57 @@ TEST_CASE("cli/pull: names on a hub: one quantization, all parts of a model, a f
     to.put(reply("404 Not Found", "", ""));
   });
   setenv("CHASKI_HUB", (server.url() + "/").c_str(), 1);
-  const std::string many = shelf / "someone/many-GGUF/";
+  const std::string many = shelf / "author/many-GGUF/";
 
-  const Outcome usual = chaski_run({"pull", "someone/many-GGUF"});
+  const Outcome usual = chaski_run({"pull", "author/many-GGUF"});
   CHECK_MESSAGE(usual.status == 0, usual.err);
   CHECK(usual.out == many + "many.Q4_K_M.gguf\n");
   CHECK(read_file(many + "many.Q4_K_M.gguf") == three);
-  CHECK(chaski_run({"pull", "someone/many-GGUF:q8_0"}).out == many + "many.Q8_0.gguf\n");
+  CHECK(chaski_run({"pull", "author/many-GGUF:q8_0"}).out == many + "many.Q8_0.gguf\n");
 
-  const Outcome split = chaski_run({"pull", "someone/many-GGUF:F16"});
+  const Outcome split = chaski_run({"pull", "author/many-GGUF:F16"});
   CHECK_MESSAGE(split.status == 0, split.err);
   CHECK(split.out == many + "big/many.F16-00001-of-00002.gguf\n");
   CHECK_MESSAGE(split.error_says("2 files"), split.err);
   CHECK(read_file(many + "big/many.F16-00002-of-00002.gguf") == two);
   // The URL of any part downloads all parts.
   const Outcome by_url = chaski_run(
-      {"pull", server.url() + "/someone/many-GGUF/resolve/main/big/many.F16-00002-of-00002.gguf"});
+      {"pull", server.url() + "/author/many-GGUF/resolve/main/big/many.F16-00002-of-00002.gguf"});
   CHECK_MESSAGE(by_url.status == 0, by_url.err);
   CHECK(by_url.out == shelf / "many.F16-00001-of-00002.gguf\n");
   CHECK(read_file(shelf / "many.F16-00001-of-00002.gguf") == one);
 
-  check_one_line(chaski_run({"pull", "someone/many-GGUF:Q3_K"}), 2, "has no Q3_K, expected");
-  check_one_line(chaski_run({"pull", "someone/many-GGUF:Q8"}), 2, "has no Q8, expected");
-  check_one_line(chaski_run({"pull", "someone/many-GGUF:F32"}), 5, "half.F32-00002-of-00002.gguf");
-  check_one_line(chaski_run({"pull", "someone/many-GGUF:Q2_K"}), 3, "expected " + sum_of(two));
-  check_one_line(chaski_run({"pull", "someone/many-GGUF", "--file", "*.bin"}), 2, "no such file");
-  check_one_line(chaski_run({"pull", "someone/empty"}), 2, "has no model that chaski can read");
-  check_one_line(chaski_run({"pull", "someone/none"}), 5, "does not exist on the server (404)");
+  check_one_line(chaski_run({"pull", "author/many-GGUF:Q3_K"}), 2, "has no Q3_K, expected");
+  check_one_line(chaski_run({"pull", "author/many-GGUF:Q8"}), 2, "has no Q8, expected");
+  check_one_line(chaski_run({"pull", "author/many-GGUF:F32"}), 5, "half.F32-00002-of-00002.gguf");
+  check_one_line(chaski_run({"pull", "author/many-GGUF:Q2_K"}), 3, "expected " + sum_of(two));
+  check_one_line(chaski_run({"pull", "author/many-GGUF", "--file", "*.bin"}), 2, "no such file");
+  check_one_line(chaski_run({"pull", "author/empty"}), 2, "has no model that chaski can read");
+  check_one_line(chaski_run({"pull", "author/none"}), 5, "does not exist on the server (404)");
   for (const char* name : {"someone", "a/b/c", "../x", "a/..", "a/b:", "/etc/passwd"})
     check_one_line(chaski_run({"pull", name}), 2, "is not the name of a model");
-  CHECK(chaski_run({"pull", "someone/many-GGUF", "--file", "*Q8*"}).status == 0);
+  CHECK(chaski_run({"pull", "author/many-GGUF", "--file", "*Q8*"}).status == 0);
   fs::remove_all(many + "big");
-  CHECK(chaski_run({"pull", "someone/many-GGUF", "--file", "*F16-00001*"}).out ==
+  CHECK(chaski_run({"pull", "author/many-GGUF", "--file", "*F16-00001*"}).out ==
         many + "big/many.F16-00001-of-00002.gguf\n");
   CHECK(read_file(many + "big/many.F16-00002-of-00002.gguf") == two);
   for (const char* name : {"*evil*", "*$*"})
-    check_one_line(chaski_run({"pull", "someone/many-GGUF", "--file", name}), 2, "no such file");
+    check_one_line(chaski_run({"pull", "author/many-GGUF", "--file", name}), 2, "no such file");
 
-  const Outcome whole = chaski_run({"pull", "someone/tiny"});
+  const Outcome whole = chaski_run({"pull", "author/tiny"});
   CHECK_MESSAGE(whole.status == 0, whole.err);
-  CHECK(whole.out == shelf / "someone/tiny\n");
+  CHECK(whole.out == shelf / "author/tiny\n");
   CHECK_MESSAGE(whole.error_says("chaski run -m tiny\n"), whole.err);
-  CHECK(read_file(shelf / "someone/tiny/config.json") == read_file(folder + "/config.json"));
-  CHECK(!fs::exists(shelf / "someone/tiny/picture.png"));
-  CHECK(contains(server.heads().back(), "GET /someone/tiny/resolve/main/config.json"));
+  CHECK(read_file(shelf / "author/tiny/config.json") == read_file(folder + "/config.json"));
+  CHECK(!fs::exists(shelf / "author/tiny/picture.png"));
+  CHECK(contains(server.heads().back(), "GET /author/tiny/resolve/main/config.json"));
   CHECK(chaski_run({"inspect", "tiny"}).status == 0);
   // Small files without a checksum are downloaded again and compared.
-  const Outcome same = chaski_run({"pull", "someone/tiny"});
+  const Outcome same = chaski_run({"pull", "author/tiny"});
   CHECK_MESSAGE(same.status == 0, same.err);
-  write_file(shelf / "someone/tiny/config.json", "{}");
-  check_one_line(chaski_run({"pull", "someone/tiny"}), 2, "config.json already exists with");
-  CHECK(read_file(shelf / "someone/tiny/config.json") == "{}");
+  write_file(shelf / "author/tiny/config.json", "{}");
+  check_one_line(chaski_run({"pull", "author/tiny"}), 2, "config.json already exists with");
+  CHECK(read_file(shelf / "author/tiny/config.json") == "{}");
 }
 
 TEST_CASE("cli/pull: names with characters that a shell or a terminal interprets are refused") {
@@ -333,7 +332,7 @@ TEST_CASE("cli/pull: names with characters that a shell or a terminal interprets
     CHECK_MESSAGE(!said.error_says("secret"), said.err);
   }
   setenv("CHASKI_HUB", "my hub", 1);
-  check_one_line(chaski_run({"pull", "someone/x"}), 2, "CHASKI_HUB: my hub: is not a URL");
+  check_one_line(chaski_run({"pull", "author/x"}), 2, "CHASKI_HUB: my hub: is not a URL");
 }
 
 TEST_CASE("cli/pull: a second download of the same file is refused") {
