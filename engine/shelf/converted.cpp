@@ -21,6 +21,7 @@
 
 #include "engine/machine/cache_folder.h"
 #include "engine/machine/this_program.h"
+#include "engine/shelf/shelf.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "ggml-like-tensor/base/split_name.h"
@@ -176,11 +177,6 @@ void drop_without_model(const std::string& name) {
   for (const fs::path& record : files_with(kRecordEnding))
     if (record_named(record.filename()).name == name) return;
   fs::remove(converted_folder() + "/" + name, none);
-}
-
-std::string size_text(uint64_t bytes) {
-  return bytes < 1000000000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
-                            : fmt::format("{:.2f} GB", double(bytes) / 1e9);
 }
 
 // Why a file of `bytes` is not kept; empty if it is within the limit.

@@ -43,4 +43,7 @@ std::string path_of_model(const std::string& name);
 // no models.
 std::string nearest_models(const std::string& name);
 
+// "98.4 MB" or "1.06 GB".
+std::string size_text(uint64_t bytes);
+
 }  // namespace chaski

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "engine/shelf/converted.h"
+#include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
@@ -28,8 +29,6 @@ std::string time_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%d %H:%M}", local);
 }
 
-std::string megabytes_of(uint64_t bytes) { return fmt::format("{:.1f} MB", double(bytes) / 1e6); }
-
 int cache(const CacheFlags& flags) {
   const uint64_t limit = most_converted(keep_converted_of(flags.keep_converted));
   const std::vector<KeptModel> models = kept_models();
@@ -45,7 +44,7 @@ int cache(const CacheFlags& flags) {
                      {"file", model.file},
                      {"bytes", model.bytes},
                      {"used", std::chrono::system_clock::to_time_t(model.used)}});
-    rows.push_back({megabytes_of(model.bytes), "used " + time_text(model.used),
+    rows.push_back({size_text(model.bytes), "used " + time_text(model.used),
                     (model.source.empty() ? "of an unknown model" : escaped(model.source)) +
                         (gone && !model.source.empty() ? " (not there any more)" : "")});
   }
@@ -58,9 +57,9 @@ int cache(const CacheFlags& flags) {
   else if (!flags.empty)
     put(table(rows, "><<"));
   const std::string all =
-      fmt::format("{}, {}", counted(models.size(), "converted model"), megabytes_of(bytes));
+      fmt::format("{}, {}", counted(models.size(), "converted model"), size_text(bytes));
   put_summary(flags.empty ? fmt::format("removed {} from {}", all, escaped(converted_folder()))
-                          : fmt::format("{} of at most {} in {}", all, megabytes_of(limit),
+                          : fmt::format("{} of at most {} in {}", all, size_text(limit),
                                         escaped(converted_folder())));
   return int(Exit::done);
 }

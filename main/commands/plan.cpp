@@ -8,6 +8,7 @@
 
 #include "engine/measure/forecast.h"
 #include "engine/session/kv_loss.h"
+#include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
@@ -23,10 +24,6 @@ struct PlanFlags {
   bool measure_again = false, json = false;
 };
 
-std::string size_text(uint64_t bytes) {
-  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
-                               : fmt::format("{:.2f} GB", double(bytes) / 1e9);
-}
 std::string speed_text(double rate) {
   return fmt::format("{:.{}f} tok/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
 }
