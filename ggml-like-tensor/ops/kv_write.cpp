@@ -1,5 +1,6 @@
 #include "ggml-like-tensor/ops/kv_write.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "ggml-like-tensor/ops/hadamard.h"
