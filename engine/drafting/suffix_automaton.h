@@ -2,6 +2,7 @@
 // followed it there. It is the suffix automaton of Blumer et al. 1985, built online; a token takes
 // constant time on average.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>

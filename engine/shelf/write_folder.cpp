@@ -1,5 +1,7 @@
 #include "engine/shelf/write_folder.h"
 
+#include <fmt/format.h>
+
 #include "engine/text/tokenizer/tokenizer_files.h"
 #include "ggml-like-tensor/cores.h"
 #include "models/import/hf/write_packed.h"
