@@ -1,5 +1,7 @@
 #include "engine/sampling/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +55,38 @@ std::optional<PlainDraw> plain_draw(const SamplerOptions& o) {
   return can ? std::optional(draw) : std::nullopt;
 }
 
+// Underscores are read as dashes, because llama.cpp writes step names with underscores.
+SamplerStep step_of(std::string name, const std::string& field) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::optional<SamplerStep> step;
+  SamplerSteps::each([&]<class S>(std::type_identity<S>) {
+    if (name == S::kName) step = kStep<S>;
+    if constexpr (requires { S::kAlias; })
+      if (name == S::kAlias) step = kStep<S>;
+  });
+  if (!step)
+    fail(Exit::usage, "{} has {}, expected {}", field, escaped(name),
+         fmt::join(sampler_step_names(), ", "));
+  return *step;
+}
+
 }  // namespace
+
+std::vector<std::string> sampler_step_names() {
+  std::vector<std::string> names;
+  SamplerSteps::each([&]<class S>(std::type_identity<S>) { names.emplace_back(S::kName); });
+  return names;
+}
+
+std::vector<SamplerStep> sampler_steps(const std::string& list, const std::string& field) {
+  std::vector<SamplerStep> steps;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find_first_of(",;", begin), list.size());
+    steps.push_back(step_of(list.substr(begin, end - begin), field));
+    begin = end + 1;
+  }
+  return steps;
+}
 
 void SamplerOptions::check() const {
   each_parameter(*this, [](const auto& part, const auto& p) {

@@ -42,6 +42,12 @@ struct SamplerOptions : SamplerSettings, DrawSettings {
   SamplerOptions greedy() const;
 };
 
+// The names of all steps, in the default order.
+std::vector<std::string> sampler_step_names();
+// The steps of a list such as "top-k,min-p" or "top_k;min_p". Throws Error(usage) that names the
+// flag or field of the list.
+std::vector<SamplerStep> sampler_steps(const std::string& list, const std::string& field);
+
 class Sampler {
  public:
   // `tokenizer` is for texts: DRY's breakers and banned texts. `grammar` removes the tokens that it

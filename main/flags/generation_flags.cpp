@@ -97,12 +97,6 @@ void GenerationFlags::declare(Flags& flags) {
 
 namespace {
 
-std::vector<std::string> step_names() {
-  std::vector<std::string> names;
-  SamplerSteps::each([&]<class S>(std::type_identity<S>) { names.emplace_back(S::kName); });
-  return names;
-}
-
 void limit(Flag flag, const int&, const Range& range) {
   const bool ends = range.most < double(kMaxCount);
   flag.within(int(range.least), ends ? int(range.most) : kMaxCount);
@@ -183,7 +177,7 @@ void GenerationFlags::declare_settings(Flags& flags) {
   flags
       .add("--samplers", samplers,
            "sampling steps in their order; a step that is not listed is skipped (default " +
-               fmt::format("{}", fmt::join(step_names(), ",")) + ")")
+               fmt::format("{}", fmt::join(sampler_step_names(), ",")) + ")")
       .not_empty("steps with a comma between two")
       .type("STEP,...");
   flags.heading("");
@@ -212,30 +206,6 @@ std::pair<TokenId, double> bias_of(const std::string& text) {
          "--logit-bias is {}, expected a token id and a number of at most {}, such as 42+1.5", text,
          kMostBias);
   return {token, value};
-}
-
-// Underscores are read as dashes, because llama.cpp writes step names with underscores.
-SamplerStep step_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::optional<SamplerStep> step;
-  SamplerSteps::each([&]<class S>(std::type_identity<S>) {
-    if (name == S::kName) step = kStep<S>;
-    if constexpr (requires { S::kAlias; })
-      if (name == S::kAlias) step = kStep<S>;
-  });
-  if (!step)
-    fail(Exit::usage, "--samplers has {}, expected {}", name, fmt::join(step_names(), ", "));
-  return *step;
-}
-
-std::vector<SamplerStep> steps_of(const std::string& list) {
-  std::vector<SamplerStep> steps;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find_first_of(",;", begin), list.size());
-    steps.push_back(step_of(list.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return steps;
 }
 
 // The flags of a part that differ from their defaults.
@@ -345,7 +315,7 @@ void GenerationFlags::check() {
   SamplerOptions& s = generate.sampling;
   s.bias.clear();
   for (const std::string& text : bias) s.bias.push_back(bias_of(text));
-  if (!samplers.empty()) s.steps = steps_of(samplers);
+  if (!samplers.empty()) s.steps = sampler_steps(samplers, "--samplers");
   std::erase(s.dry_breakers, "none");
   s.check();
   put_idle_settings(s);

@@ -94,7 +94,7 @@ struct WindowFlags {
 // Prints "--top-k, --min-p have no effect with --mirostat 2", or nothing if `names` is empty.
 void put_no_effect(const std::vector<std::string>& names, const std::string& why);
 
-// How text is generated: run, chat.
+// How text is generated: run, chat, serve.
 struct GenerationFlags {
   ModelFlags model;
   GenerateOptions generate;
