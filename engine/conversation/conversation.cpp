@@ -59,6 +59,11 @@ void Conversation::clear() {
   if (!system_.empty()) messages_.push_back({"system", system_});
 }
 
+void Conversation::set_messages(std::vector<ChatMessage> messages) {
+  messages_ = std::move(messages);
+  system_ = has_system() ? messages_[0].content : "";
+}
+
 void Conversation::ask(const std::string& question) { messages_.push_back({"user", question}); }
 
 const ToolCall* Conversation::open_call() const {
@@ -260,9 +265,8 @@ Settings Conversation::load(const std::string& path) {
     fail(error.code, "{}: is not a saved conversation{}", path,
          line.starts_with(path) ? line.substr(path.size()) : ": " + line);
   }
-  messages_ = std::move(saved.messages);
+  set_messages(std::move(saved.messages));
   own_files_.push_back(path);
-  system_ = has_system() ? messages_[0].content : "";
   return std::move(saved.settings);
 }
 

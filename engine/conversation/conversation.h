@@ -70,6 +70,8 @@ class Conversation {
   // Replaces the system message, also for conversations after clear(). An empty text removes it.
   void set_system(const std::string& text);
   void clear();  // removes all messages except the system message
+  // Replaces all messages, the system message too.
+  void set_messages(std::vector<ChatMessage> messages);
 
   void ask(const std::string& question);
   // The first call of the last answer that has no result yet; null: the next message is a
