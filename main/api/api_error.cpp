@@ -1,0 +1,46 @@
+#include "main/api/api_error.h"
+
+#include <fmt/format.h>
+
+namespace chaski {
+
+namespace {
+
+constexpr const char *kInvalid = "invalid_request_error", *kServer = "server_error";
+constexpr const char* kTooLong = "context_length_exceeded";
+
+}  // namespace
+
+void refuse_field(const std::string& path, const std::string& message) {
+  throw ApiError(400, kInvalid, "invalid_value", path.empty() ? message : path + " " + message,
+                 path);
+}
+
+ApiError api_error_of(const Error& error) {
+  const auto of = [&](int status, const char* type, const char* code) {
+    return ApiError(status, type, code, error.what());
+  };
+  switch (error.code) {
+    case Exit::usage:
+      return of(400, kInvalid, "invalid_value");
+    case Exit::prompt_too_long:
+    case Exit::memory:
+      return of(400, kInvalid, kTooLong);
+    case Exit::non_finite:
+      return of(500, kServer, "non_finite");
+    default:
+      return of(500, kServer, "internal_error");
+  }
+}
+
+ApiError too_long(int prompt_tokens, int context) {
+  ApiError error(400, kInvalid, kTooLong,
+                 fmt::format("the prompt has {} tokens, but the context holds {} and the answer "
+                             "needs room: shorten the prompt, or start the server with a larger "
+                             "--ctx if the model supports it",
+                             prompt_tokens, context));
+  error.prompt_tokens = prompt_tokens, error.context = context;
+  return error;
+}
+
+}  // namespace chaski

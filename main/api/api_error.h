@@ -1,0 +1,34 @@
+// Errors of a request to an API. Each dialect writes them in its own form.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "engine/requests/request.h"
+
+namespace chaski {
+
+struct ApiError : std::runtime_error {
+  ApiError(int status, std::string type, std::string code, const std::string& message,
+           std::string param = "")
+      : std::runtime_error(message),
+        status(status),
+        type(std::move(type)),
+        code(std::move(code)),
+        param(std::move(param)) {}
+  int status;              // of HTTP
+  std::string type, code;  // OpenAI's: "invalid_request_error", "context_length_exceeded"
+  std::string param;       // the path of the field: "messages[2].content"; empty: no field
+  int retry_after = 0;     // seconds until the client may try again; 0: not said
+  int prompt_tokens = 0, context = 0;  // of context_length_exceeded, if they are known
+};
+
+// 400 for a field that is wrong or cannot be honoured. `path` also begins the message.
+[[noreturn]] void refuse_field(const std::string& path, const std::string& message);
+
+// The error that a request answers when the engine ended it with `error`.
+ApiError api_error_of(const Error& error);
+// 400 context_length_exceeded, which names both numbers.
+ApiError too_long(int prompt_tokens, int context);
+
+}  // namespace chaski

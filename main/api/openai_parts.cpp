@@ -1,0 +1,267 @@
+#include "main/api/openai_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/shelf/inspection.h"  // for expected_names()
+
+namespace chaski {
+
+namespace {
+
+std::string error_body(const ApiError& error) { return written(openai_error(error)); }
+std::string stream_error(const ApiError& error) {
+  return sent_event(openai_error(error)) + "data: [DONE]\n\n";
+}
+
+ToolCall read_call(const Field& call) {
+  if (const auto type = call.find("type")) type->one_of({"function"});
+  const Field function = call["function"];
+  const auto id = call.find("id");
+  ToolCall out{id ? id->text() : "", function["name"].text(), "{}"};
+  if (const auto arguments = function.find("arguments")) {
+    // OpenAI sends a text that holds JSON, ollama the object itself.
+    out.arguments = arguments->is_object() ? written(arguments->whole_json()) : arguments->text();
+    if (out.arguments.empty()) out.arguments = "{}";
+    if (!is_json_object(out.arguments)) arguments->wrong("a JSON object");
+  }
+  call.accept({"index"});
+  return out;
+}
+
+// The function whose result a message is: of the call with this id in the messages before.
+std::string name_of_call(const std::vector<ChatMessage>& messages, const std::string& id) {
+  for (auto m = messages.rbegin(); m != messages.rend(); ++m)
+    for (const ToolCall& call : m->calls)
+      if (call.id == id) return call.name;
+  return "";
+}
+
+ChatMessage read_message(const Field& message, const std::vector<ChatMessage>& before) {
+  std::string role = message["role"].one_of({"system", "developer", "user", "assistant", "tool"});
+  if (role == "developer") role = "system";
+  ChatMessage out{role, ""};
+  const auto content = message.find("content");
+  if (content) out.content = read_content(*content);
+  if (role == "assistant") {
+    if (const auto calls = message.find("tool_calls"))
+      for (const Field& call : calls->items()) out.calls.push_back(read_call(call));
+    for (const char* name : {"reasoning_content", "reasoning", "thinking"})
+      if (const auto thought = message.find(name))
+        out.content = with_thought(thought->text(), out.content);
+    message.accept({"refusal", "audio", "annotations", "function_call", "thinking_signature"});
+  } else if (!content) {
+    message["content"].wrong("a text");
+  }
+  if (role == "tool") {
+    if (const auto id = message.find("tool_call_id")) out.call_id = id->text();
+    for (const char* name : {"name", "tool_name"})
+      if (const auto given = message.find(name)) out.name = given->text();
+    if (out.name.empty()) out.name = name_of_call(before, out.call_id);
+  }
+  message.accept({"name"});
+  return out;
+}
+
+}  // namespace
+
+const Dialect kOpenAi = {error_body, stream_error};
+
+OrderedJson openai_error(const ApiError& error) {
+  OrderedJson inner = {
+      {"message", error.what()}, {"type", error.type}, {"param", nullptr}, {"code", error.code}};
+  if (!error.param.empty()) inner["param"] = error.param;
+  if (error.context > 0)
+    inner["n_prompt_tokens"] = error.prompt_tokens, inner["n_ctx"] = error.context;
+  return {{"error", inner}};
+}
+
+std::string sent_event(const OrderedJson& json) { return "data: " + written(json) + "\n\n"; }
+
+std::string sent_event(const std::string& name, const OrderedJson& json) {
+  return "event: " + name + "\n" + sent_event(json);
+}
+
+std::string read_content(const Field& content) {
+  if (content.is_text()) return content.text();
+  if (!content.is_list()) content.wrong("a text or a list of parts");
+  std::string all;
+  for (const Field& part : content.items()) {
+    const std::string type = part["type"].text();
+    if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal")
+      part["type"].refuse("is " + escaped(type) + ", expected text: the model reads text only");
+    all += part[type == "refusal" ? "refusal" : "text"].text();
+    part.accept({"cache_control", "annotations", "logprobs"});
+  }
+  return all;
+}
+
+std::string with_thought(const std::string& thought, const std::string& content) {
+  return thought.empty() ? content : "<think>\n" + thought + "\n</think>\n\n" + content;
+}
+
+std::vector<ChatMessage> read_messages(const Field& messages) {
+  std::vector<ChatMessage> all;
+  for (const Field& message : messages.items()) all.push_back(read_message(message, all));
+  if (std::ranges::count(all, "user", &ChatMessage::role) == 0)
+    messages.refuse("has no message of a user, expected at least one");
+  return all;
+}
+
+void read_tools(const Field& fields, ChatRequest& request) {
+  for (const char* old : {"functions", "function_call"})
+    if (const auto field = fields.find(old))
+      field->refuse("is the old form of tools, expected tools and tool_choice");
+  const auto tools = fields.find("tools");
+  if (const auto parallel = fields.find("parallel_tool_calls"))
+    request.parallel_calls = parallel->flag();
+  if (tools && !(tools->is_list() && tools->json().empty())) {
+    try {
+      request.tools.tools = Tools::parse("tools", written(tools->whole_json()));
+    } catch (const Error& error) {
+      throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), tools->path());
+    }
+  }
+  const auto choice = fields.find("tool_choice");
+  if (!choice) return;
+  const std::vector<std::string>& names = request.tools.tools.names();
+  if (choice->is_text()) {
+    const std::string word = choice->one_of({"none", "auto", "required"});
+    if (word == "required" && names.empty())
+      choice->refuse("is required, but the request has no tools");
+    request.tools.choice = word;
+    if (word == "none") request.tools = {};
+    return;
+  }
+  (*choice)["type"].one_of({"function"});
+  const auto function = choice->find("function");
+  const Field name = function ? (*function)["name"] : (*choice)["name"];
+  request.tools.choice = name.text();
+  if (std::ranges::count(names, request.tools.choice) == 0)
+    name.wrong(names.empty() ? "no name: the request has no tools"
+                             : expected_names(request.tools.choice, names));
+}
+
+void read_thinking(const Field& fields, Body& body, ChatRequest& request) {
+  if (const auto effort = fields.find("reasoning_effort")) {
+    const std::string word = effort->one_of({"none", "minimal", "low", "medium", "high", "xhigh"});
+    request.thinks = word != "none" && word != "minimal";
+    if (request.thinks)
+      body.warn("reasoning_effort is " + word +
+                ": it turns thinking on, the model chooses for how long");
+  }
+  const auto arguments = fields.find("chat_template_kwargs");
+  if (!arguments) return;
+  for (const auto& [name, value] : arguments->members()) {
+    if (name != "enable_thinking" && name != "thinking")
+      value.refuse("cannot be passed to the chat template, expected enable_thinking");
+    request.thinks = value.flag();
+  }
+}
+
+void limit_tokens(const Api& api, RequestSettings& settings) {
+  if (api.most_tokens < 0) return;
+  if (settings.max_tokens > api.most_tokens)
+    refuse_field("max_tokens", fmt::format("is {}, expected at most {}: the limit of this server",
+                                           settings.max_tokens, api.most_tokens));
+  if (settings.max_tokens < 0) settings.max_tokens = api.most_tokens;
+}
+
+void expect_only(const Field& fields, const char* name, const OrderedJson& value) {
+  if (const auto field = fields.find(name); field && field->whole_json() != value)
+    field->wrong(written(value) + ", the only value that chaski supports");
+}
+
+void expect_no_grammar_with_tools(const ChatRequest& request) {
+  if (request.settings.rules && !request.tools.tools.empty())
+    refuse_field(request.settings.rules_field,
+                 "is given together with tools, expected one of them: it constrains the whole "
+                 "answer");
+}
+
+StreamChoice read_stream(const Field& fields) {
+  StreamChoice out;
+  if (const auto stream = fields.find("stream")) out.stream = stream->flag();
+  if (const auto progress = fields.find("return_progress")) out.progress = progress->flag();
+  if (const auto options = fields.find("stream_options")) {
+    if (const auto usage = options->find("include_usage")) out.usage = usage->flag();
+    options->accept({"include_obfuscation"});
+  }
+  return out;
+}
+
+const char* finish_reason(const GenerateResult& result, bool calls) {
+  if (calls) return "tool_calls";
+  return result.finish == Finish::length || result.finish == Finish::full ? "length" : "stop";
+}
+
+void Usage::add(const GenerateResult& result, int reasoning_tokens) {
+  if (prompt == 0) cached = result.cached_tokens;
+  prompt = std::max(prompt, result.prompt_tokens), cached = std::min(cached, result.cached_tokens);
+  generated += int(result.tokens.size()), reasoning += reasoning_tokens;
+}
+
+OrderedJson usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.generated},
+          {"total_tokens", usage.prompt + usage.generated},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning}}}};
+}
+
+OrderedJson timings_json(const GenerateResult& r) {
+  const int read = r.prompt_tokens - r.cached_tokens, written = int(r.tokens.size());
+  const double prompt_ms = 1000 * r.prompt_seconds, decode_ms = 1000 * r.decode_seconds;
+  OrderedJson json = {{"cache_n", r.cached_tokens},
+                      {"prompt_n", read},
+                      {"prompt_ms", prompt_ms},
+                      {"prompt_per_token_ms", read > 0 ? prompt_ms / read : 0},
+                      {"prompt_per_second", r.prompt_rate()},
+                      {"predicted_n", written},
+                      {"predicted_ms", decode_ms},
+                      {"predicted_per_token_ms", written > 0 ? decode_ms / written : 0},
+                      {"predicted_per_second", r.decode_rate()}};
+  if (r.drafted > 0) json["draft_n"] = r.drafted, json["draft_n_accepted"] = r.accepted;
+  return json;
+}
+
+OrderedJson progress_json(size_t known, size_t all, size_t cached, double milliseconds) {
+  return {{"total", all}, {"cache", cached}, {"processed", known}, {"time_ms", milliseconds}};
+}
+
+OrderedJson tool_calls_json(std::span<const ToolCall> calls) {
+  OrderedJson list = OrderedJson::array();
+  for (const ToolCall& call : calls)
+    list.push_back({{"id", call.id},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return list;
+}
+
+double finite(double log_probability) {
+  constexpr double kNever = -9999;  // what OpenAI sends
+  return std::isfinite(log_probability) ? log_probability : kNever;
+}
+
+OrderedJson log_probability_json(const Tokenizer& tokenizer, TokenId token,
+                                 const LogProbabilities& values) {
+  const auto one = [&](TokenId id, double value) {
+    const std::string_view bytes = tokenizer.piece(id);
+    OrderedJson list = OrderedJson::array();
+    for (const char byte : bytes) list.push_back(int(static_cast<unsigned char>(byte)));
+    return OrderedJson{{"token", bytes}, {"logprob", finite(value)}, {"bytes", list}, {"id", id}};
+  };
+  OrderedJson json = one(token, values.drawn);
+  json["top_logprobs"] = OrderedJson::array();
+  for (const auto& [id, value] : values.most) json["top_logprobs"].push_back(one(id, value));
+  return json;
+}
+
+void add_remarks(OrderedJson& response, uint64_t seed, const std::vector<std::string>& warnings) {
+  response["seed"] = seed;
+  if (!warnings.empty()) response["warnings"] = warnings;
+}
+
+}  // namespace chaski

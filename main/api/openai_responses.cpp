@@ -1,0 +1,350 @@
+// /v1/responses: an answer is a list of items (a thought, a message, calls), and a later request
+// continues it by id.
+#include <algorithm>
+
+#include "main/api/openai.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr int kMostTopLogProbabilities = 20;
+
+// The messages of "input". Calls become part of the answer before them.
+class InputReader {
+ public:
+  explicit InputReader(std::vector<ChatMessage>& messages) : messages_(messages) {}
+
+  void read(const Field& input) {
+    if (input.is_text()) return messages_.push_back({"user", input.text()});
+    for (const Field& item : input.items()) read_item(item);
+  }
+
+ private:
+  void read_item(const Field& item) {
+    const auto type = item.find("type");
+    const std::string kind =
+        type ? type->one_of({"message", "function_call", "function_call_output", "reasoning"})
+             : "message";
+    item.accept({"id", "status", "phase"});
+    if (kind == "message") return read_message(item);
+    if (kind == "reasoning") return read_thought(item);
+    if (kind == "function_call_output") return read_result(item);
+    ToolCall call{item["call_id"].text(), item["name"].text(), item["arguments"].text()};
+    if (!is_json_object(call.arguments)) item["arguments"].wrong("a JSON object");
+    answer().calls.push_back(std::move(call));
+  }
+  void read_message(const Field& item) {
+    std::string role = item["role"].one_of({"user", "assistant", "system", "developer"});
+    if (role == "developer") role = "system";
+    const std::string content = read_content(item["content"]);
+    if (role == "assistant")
+      answer().content += with_thought(std::exchange(thought_, ""), content);
+    else
+      messages_.push_back({role, content});
+  }
+  void read_thought(const Field& item) {
+    if (const auto content = item.find("content"))
+      for (const Field& part : content->items()) {
+        part["type"].one_of({"reasoning_text"});
+        thought_ += part["text"].text();
+      }
+    item.accept({"summary", "encrypted_content"});
+  }
+  void read_result(const Field& item) {
+    ChatMessage result{"tool", read_content(item["output"])};
+    result.call_id = item["call_id"].text();
+    for (const ChatMessage& message : messages_)
+      for (const ToolCall& call : message.calls)
+        if (call.id == result.call_id) result.name = call.name;
+    messages_.push_back(std::move(result));
+  }
+  ChatMessage& answer() {
+    if (messages_.empty() || messages_.back().role != "assistant")
+      messages_.push_back({"assistant", ""});
+    return messages_.back();
+  }
+
+  std::vector<ChatMessage>& messages_;
+  std::string thought_;
+};
+
+struct Asked {
+  ChatRequest chat;
+  std::vector<ChatMessage> kept;  // the messages without `instructions`
+  OrderedJson shown;              // the fields of the request that the response repeats
+  StreamChoice stream;
+  bool store = true;
+};
+
+void read_text_format(const Field& fields, Asked& asked) {
+  const auto text = fields.find("text");
+  if (!text) return;
+  if (const auto format = text->find("format")) read_response_format(*format, asked.chat.settings);
+  expect_only(*text, "verbosity", "medium");
+}
+
+OrderedJson shown_fields(const Field& fields, const Asked& asked) {
+  const auto given = [&](const char* name, OrderedJson otherwise) {
+    const OrderedJson& json = fields.json();
+    return json.contains(name) && !json[name].is_null() ? json[name] : std::move(otherwise);
+  };
+  const RequestSettings& settings = asked.chat.settings.request;
+  return {{"instructions", given("instructions", nullptr)},
+          {"max_output_tokens", given("max_output_tokens", nullptr)},
+          {"parallel_tool_calls", asked.chat.parallel_calls},
+          {"previous_response_id", given("previous_response_id", nullptr)},
+          {"reasoning", given("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+          {"store", asked.store},
+          {"temperature", settings.sampling.temperature},
+          {"text", given("text", {{"format", {{"type", "text"}}}})},
+          {"tool_choice", given("tool_choice", "auto")},
+          {"tools", given("tools", OrderedJson::array())},
+          {"top_p", settings.sampling.top_p},
+          {"truncation", given("truncation", "disabled")},
+          {"metadata", given("metadata", OrderedJson::object())}};
+}
+
+Asked read_asked(Api& api, const ServedModel& served, Body& body) {
+  const Field fields = body.fields();
+  Asked out;
+  ChatRequest& chat = out.chat;
+  chat.thinks = served.defaults.thinks;
+  if (const auto before = fields.find("previous_response_id")) {
+    auto kept = api.responses.messages(before->text());
+    if (!kept)
+      throw ApiError(404, "invalid_request_error", "previous_response_not_found",
+                     "previous_response_id is " + escaped(before->text()) +
+                         ": this server has no such response, or dropped it for newer ones",
+                     before->path());
+    out.kept = std::move(*kept);
+  }
+  InputReader(out.kept).read(fields["input"]);
+  chat.messages = out.kept;
+  if (const auto instructions = fields.find("instructions"))
+    chat.messages.insert(chat.messages.begin(), {"system", instructions->text()});
+  if (std::ranges::count(chat.messages, "user", &ChatMessage::role) == 0)
+    refuse_field("input", "has no message of a user, expected at least one");
+  read_tools(fields, chat);
+  chat.settings = read_settings(fields, served.defaults);
+  read_most_tokens(fields, {"max_output_tokens"}, chat.settings.request);
+  read_text_format(fields, out);
+  if (const auto reasoning = fields.find("reasoning")) {
+    if (const auto effort = reasoning->find("effort"))
+      chat.thinks =
+          effort->one_of({"none", "minimal", "low", "medium", "high", "xhigh"}) != "none" &&
+          effort->text() != "minimal";
+    reasoning->accept({"summary", "generate_summary"});
+  }
+  if (const auto top = fields.find("top_logprobs"))
+    chat.settings.request.scored = top->whole(0, kMostTopLogProbabilities);
+  if (const auto truncation = fields.find("truncation"))
+    if (truncation->one_of({"auto", "disabled"}) == "auto")
+      chat.settings.request.context_policy = ContextPolicy::shift;
+  read_thinking(fields, body, chat);
+  limit_tokens(api, chat.settings.request);
+  expect_no_grammar_with_tools(chat);
+  out.stream = read_stream(fields);
+  if (const auto store = fields.find("store")) out.store = store->flag();
+  fields.accept({"user", "metadata", "include", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention"});
+  for (const char* name : {"background"}) expect_only(fields, name, false);
+  for (const char* name : {"conversation", "prompt", "max_tool_calls"})
+    expect_only(fields, name, nullptr);
+  out.shown = shown_fields(fields, out);
+  return out;
+}
+
+std::string name_in(const OrderedJson& item) { return item["type"].get<std::string>(); }
+
+// Builds the items of a response, and sends the events of each change if it is streamed.
+class ResponseReply {
+ public:
+  ResponseReply(const ServedModel& served, Asked& asked, std::vector<std::string> warnings,
+                Reply& reply)
+      : served_(served), asked_(asked), warnings_(std::move(warnings)), reply_(reply) {}
+
+  void answer(Api& api) {
+    const ChatAnswer answer = answer_chat(served_, asked_.chat, 0, reply_.gone(),
+                                          [&](const ChatEvent& event) { take(event); });
+    begin();
+    close_item();
+    std::ranges::copy(answer.faults, std::back_inserter(warnings_));
+    const bool cut = finish_reason(answer.result) == std::string_view("length");
+    OrderedJson json = response(cut ? "incomplete" : "completed");
+    if (cut) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    json["usage"] = usage(answer);
+    json["timings"] = timings_json(answer.result);
+    add_remarks(json, asked_.chat.settings.request.sampling.seed, warnings_);
+    if (asked_.store && !reply_.gone()) {
+      asked_.kept.push_back(
+          {"assistant", with_thought(answer.reasoning, answer.content), answer.calls});
+      api.responses.keep(id_, std::move(asked_.kept), written(json));
+    }
+    if (!asked_.stream.stream) return reply_.whole(200, kJsonType, written(json));
+    put(cut ? "response.incomplete" : "response.completed", {{"response", json}});
+    reply_.end();
+  }
+
+ private:
+  OrderedJson response(const char* status) const {
+    OrderedJson json = {{"id", id_},
+                        {"object", "response"},
+                        {"created_at", created_},
+                        {"status", status},
+                        {"error", nullptr},
+                        {"incomplete_details", nullptr},
+                        {"model", served_.name},
+                        {"output", output_}};
+    json.update(asked_.shown);
+    json["usage"] = nullptr;
+    return json;
+  }
+  OrderedJson usage(const ChatAnswer& answer) const {
+    const GenerateResult& r = answer.result;
+    return {{"input_tokens", r.prompt_tokens},
+            {"input_tokens_details", {{"cached_tokens", r.cached_tokens}}},
+            {"output_tokens", r.tokens.size()},
+            {"output_tokens_details", {{"reasoning_tokens", answer.reasoning_tokens}}},
+            {"total_tokens", size_t(r.prompt_tokens) + r.tokens.size()}};
+  }
+
+  void put(const std::string& type, const OrderedJson& fields) {
+    if (!asked_.stream.stream) return;
+    OrderedJson json = {{"type", type}, {"sequence_number", sequence_++}};
+    json.update(fields);
+    reply_.part(sent_event(type, json));
+  }
+  void begin() {
+    if (!asked_.stream.stream || std::exchange(begun_, true)) return;
+    reply_.begin(kEventStream);
+    put("response.created", {{"response", response("in_progress")}});
+    put("response.in_progress", {{"response", response("in_progress")}});
+  }
+
+  void take(const ChatEvent& event) {
+    using Kind = ChatEvent::Kind;
+    if (event.kind == Kind::prompt) return;
+    begin();
+    if (event.kind == Kind::token && event.log_probabilities)
+      logged_.push_back(log_probability_json(served_.engine().tokenizer(), event.token,
+                                             *event.log_probabilities));
+    if (event.kind == Kind::reasoning) take_text("reasoning", event.text);
+    if (event.kind == Kind::text) take_text("message", event.text);
+    if (event.kind == Kind::call) take_call(*event.call);
+  }
+
+  // Where an event belongs: the last item, and its only part.
+  OrderedJson place(bool part = true) const {
+    OrderedJson json = {{"item_id", output_.back()["id"]}, {"output_index", output_.size() - 1}};
+    if (part) json["content_index"] = 0;
+    return json;
+  }
+  OrderedJson with(OrderedJson json, const char* name, OrderedJson value) const {
+    json[name] = std::move(value);
+    return json;
+  }
+
+  void add_item(OrderedJson item) {
+    close_item();
+    output_.push_back(std::move(item));
+    open_ = true;
+    put("response.output_item.added",
+        {{"output_index", output_.size() - 1}, {"item", output_.back()}});
+  }
+
+  void take_text(const std::string& kind, std::string_view text) {
+    const bool thought = kind == "reasoning";
+    if (!open_ || name_in(output_.back()) != kind) {
+      OrderedJson item = {{"type", kind}, {"id", new_id(thought ? "rs_" : "msg_")}};
+      if (thought)
+        item["summary"] = OrderedJson::array();
+      else
+        item["role"] = "assistant";
+      item["status"] = "in_progress", item["content"] = OrderedJson::array();
+      add_item(std::move(item));
+      OrderedJson part = {{"type", thought ? "reasoning_text" : "output_text"}, {"text", ""}};
+      if (!thought)
+        part["annotations"] = OrderedJson::array(), part["logprobs"] = OrderedJson::array();
+      output_.back()["content"].push_back(part);
+      put("response.content_part.added", with(place(), "part", part));
+    }
+    OrderedJson& part = output_.back()["content"][0];
+    part["text"] = part["text"].get<std::string>() + std::string(text);
+    OrderedJson json = with(place(), "delta", text);
+    if (!thought) {
+      for (const OrderedJson& one : logged_) part["logprobs"].push_back(one);
+      json["logprobs"] = std::move(logged_);
+    }
+    logged_ = OrderedJson::array();
+    put(thought ? "response.reasoning_text.delta" : "response.output_text.delta", json);
+  }
+
+  void take_call(const ToolCall& call) {
+    add_item({{"type", "function_call"},
+              {"id", new_id("fc_")},
+              {"call_id", call.id},
+              {"name", call.name},
+              {"arguments", ""},
+              {"status", "in_progress"}});
+    put("response.function_call_arguments.delta", with(place(false), "delta", call.arguments));
+    output_.back()["arguments"] = call.arguments;
+  }
+
+  // Ends the last item.
+  void close_item() {
+    if (!std::exchange(open_, false)) return;
+    OrderedJson& item = output_.back();
+    item["status"] = "completed";
+    if (name_in(item) == "function_call") {
+      OrderedJson json = with(place(false), "name", item["name"]);
+      put("response.function_call_arguments.done", with(json, "arguments", item["arguments"]));
+    } else {
+      const bool thought = name_in(item) == "reasoning";
+      const OrderedJson& part = item["content"][0];
+      OrderedJson json = with(place(), "text", part["text"]);
+      if (!thought) json["logprobs"] = part["logprobs"];
+      put(thought ? "response.reasoning_text.done" : "response.output_text.done", json);
+      put("response.content_part.done", with(place(), "part", part));
+    }
+    put("response.output_item.done", {{"output_index", output_.size() - 1}, {"item", item}});
+  }
+
+  const ServedModel& served_;
+  Asked& asked_;
+  std::vector<std::string> warnings_;
+  Reply& reply_;
+  const std::string id_ = new_id("resp_");
+  const int64_t created_ = unix_time();
+  OrderedJson output_ = OrderedJson::array(), logged_ = OrderedJson::array();
+  int sequence_ = 0;
+  bool begun_ = false, open_ = false;
+};
+
+[[noreturn]] void refuse_id(std::string_view id) {
+  throw ApiError(404, "invalid_request_error", "response_not_found",
+                 "this server has no response " + escaped(id) + ", or dropped it for newer ones");
+}
+
+}  // namespace
+
+void answer_openai_responses(Api& api, const Call& call, Reply& reply) {
+  Body body(call.body);
+  const std::shared_ptr<const ServedModel> served = model_of(api, body.fields());
+  Asked asked = read_asked(api, *served, body);
+  ResponseReply(*served, asked, body.warnings(), reply).answer(api);
+}
+
+void get_openai_response(Api& api, const Call& call, Reply& reply) {
+  const auto response = api.responses.response(std::string(call.path));
+  if (!response) refuse_id(call.path);
+  reply.whole(200, kJsonType, *response);
+}
+
+void delete_openai_response(Api& api, const Call& call, Reply& reply) {
+  if (!api.responses.remove(std::string(call.path))) refuse_id(call.path);
+  reply.whole(200, kJsonType,
+              written({{"id", call.path}, {"object", "response"}, {"deleted", true}}));
+}
+
+}  // namespace chaski

@@ -1,0 +1,233 @@
+#include "main/api/request.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "engine/conversation/own_template.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n", kThought = "<think>", kThoughtEnd = "</think>";
+
+// Turns the events of a conversation into those of an API: thoughts lose their marks and the white
+// space around them. White space before the text is left out after a thought and before calls.
+class ChatReader {
+ public:
+  ChatReader(const ChatRequest& request, ChatAnswer& answer, const OnChatEvent& on_event)
+      : may_call_(!request.tools.tools.empty()),
+        one_call_(!request.parallel_calls),
+        answer_(answer),
+        on_event_(on_event) {}
+
+  void take(const AnswerEvent& event) {
+    using Kind = AnswerEvent::Kind;
+    switch (event.kind) {
+      case Kind::prompt:
+        return on_event_({.kind = ChatEvent::Kind::prompt, .count = event.count});
+      case Kind::token:
+        ++tokens_;
+        return on_event_({.kind = ChatEvent::Kind::token,
+                          .token = event.token,
+                          .log_probabilities = event.log_probabilities});
+      case Kind::thinking:
+        return take_thought(event.text);
+      case Kind::thinking_end:
+        answer_.reasoning_tokens = tokens_, thought_ = true;
+        return;
+      case Kind::text:
+        return take_text(event.text);
+      case Kind::call_text:
+        spelled_ += event.text;
+        return;
+      case Kind::tool_call:
+        return take_call(*event.call);
+      default:
+        return;
+    }
+  }
+  // Call it at the end. A damaged call is text.
+  void end(const Answer& answer) {
+    if (answer.damaged || answer.calls.empty()) take_text(spelled_);
+    if (answer_.calls.empty() && !thought_) send_text(std::exchange(held_, ""));
+  }
+  // No more calls are wanted.
+  bool is_enough() const { return one_call_ && !answer_.calls.empty(); }
+
+ private:
+  void take_thought(std::string_view part) {
+    std::string text = std::exchange(held_thought_, "") + std::string(part);
+    if (answer_.reasoning.empty()) {
+      text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+      if (std::exchange(may_be_marked_, false) && text.starts_with(kThought))
+        text.erase(0, kThought.size());
+      text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+    }
+    if (text.ends_with(kThoughtEnd)) text.erase(text.size() - kThoughtEnd.size());
+    const size_t end = text.find_last_not_of(kSpace) + 1;  // 0: only white space
+    held_thought_ = text.substr(end);
+    text.resize(end);
+    if (text.empty()) return;
+    answer_.reasoning += text;
+    on_event_({.kind = ChatEvent::Kind::reasoning, .text = text});
+  }
+  void take_text(std::string_view part) {
+    if (!answer_.content.empty() || (!may_call_ && !thought_)) return send_text(std::string(part));
+    held_ += part;
+    if (thought_) held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
+    if (held_.find_first_not_of(kSpace) != std::string::npos) send_text(std::exchange(held_, ""));
+  }
+  void send_text(const std::string& text) {
+    if (text.empty()) return;
+    answer_.content += text;
+    on_event_({.kind = ChatEvent::Kind::text, .text = text});
+  }
+  void take_call(const ToolCall& call) {
+    if (is_enough()) return;
+    answer_.calls.push_back(call);
+    on_event_({.kind = ChatEvent::Kind::call, .count = answer_.calls.size() - 1, .call = &call});
+  }
+
+  const bool may_call_, one_call_;
+  ChatAnswer& answer_;
+  const OnChatEvent& on_event_;
+  std::string held_, held_thought_, spelled_;
+  int tokens_ = 0;
+  bool thought_ = false, may_be_marked_ = true;
+};
+
+GenerateOptions options_of(const AnswerSettings& settings, int number,
+                           const std::atomic<bool>& interrupt, const OnChatEvent& on_event) {
+  GenerateOptions options;
+  static_cast<RequestSettings&>(options) = settings.request;
+  options.sampling.seed += uint64_t(number);
+  options.interrupt = &interrupt;
+  options.on_read = [&on_event](int known, int all) {
+    on_event({.kind = ChatEvent::Kind::reading, .count = size_t(known), .all = size_t(all)});
+  };
+  return options;
+}
+
+// Ends an answer early. The interrupt flag of a request has one writer, so this one joins two.
+class Ending {
+ public:
+  explicit Ending(const std::atomic<bool>& gone) : gone_(gone) {}
+  // Call it at every event: a generation checks its flag before the next pass.
+  void look(bool enough) {
+    if (enough || gone_) flag_ = true;
+  }
+  const std::atomic<bool>& flag() const { return flag_; }
+
+ private:
+  const std::atomic<bool>& gone_;
+  std::atomic<bool> flag_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
+                                              const ChatRequest& request) {
+  const Engine& engine = served.engine();
+  ConversationOptions options;
+  options.thinks = request.thinks, options.tools = request.tools;
+  options.chat_template = served.chat_template;
+  try {
+    auto conversation = std::make_unique<Conversation>(
+        ConversationModel{engine.meta(), engine.tokenizer(), engine.context_length(), served.name},
+        options);
+    conversation->set_messages(request.messages);
+    return conversation;
+  } catch (const Error& error) {
+    throw ApiError(400, "invalid_request_error", "invalid_value", error.what(),
+                   request.tools.tools.empty() ? "messages" : "tools");
+  }
+}
+
+ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, int number,
+                       const std::atomic<bool>& gone, const OnChatEvent& on_event) {
+  const std::unique_ptr<Conversation> conversation = conversation_of(served, request);
+  if (!conversation->last_question())
+    refuse_field("messages", "has no message of a user, expected at least one");
+  ChatAnswer out;
+  ChatReader reader(request, out, on_event);
+  Ending ending(gone);
+  const GenerateOptions options =
+      options_of(request.settings, number, request.parallel_calls ? gone : ending.flag(), on_event);
+  try {
+    const Answer answer = conversation->answer(
+        options, true,
+        [&](std::span<const TokenId> prompt, const GenerateOptions& all, const Sink& sink) {
+          return served.generate(prompt, all, request.settings.rules, sink);
+        },
+        [&](const AnswerEvent& event) {
+          reader.take(event);
+          ending.look(reader.is_enough());
+        });
+    reader.end(answer);
+    out.faults = answer.faults, out.result = answer.result;
+    return out;
+  } catch (const Error& error) {
+    throw api_error_of(error);
+  }
+}
+
+GenerateResult complete_text(const ServedModel& served, const TextRequest& request, int number,
+                             const std::atomic<bool>& gone, const OnChatEvent& on_event) {
+  GenerateOptions options = options_of(request.settings, number, gone, on_event);
+  options.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
+    on_event(
+        {.kind = ChatEvent::Kind::token, .token = token, .log_probabilities = log_probabilities});
+  };
+  if (options.context_policy == ContextPolicy::stop &&
+      int(request.prompt.size()) >= served.engine().context_length())
+    throw too_long(int(request.prompt.size()), served.engine().context_length());
+  on_event({.kind = ChatEvent::Kind::prompt, .count = request.prompt.size()});
+  try {
+    return served.generate(
+        request.prompt, options, request.settings.rules,
+        [&](std::string_view part) { on_event({.kind = ChatEvent::Kind::text, .text = part}); });
+  } catch (const Error& error) {
+    throw api_error_of(error);
+  }
+}
+
+std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
+                               const std::string& path) {
+  std::vector<TokenId> tokens = served.engine().tokenizer().encode_prompt(prompt);
+  if (tokens.empty())
+    refuse_field(path, "is empty and the model has no token that begins a text, expected a text");
+  return tokens;
+}
+
+std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
+  if (prompt.is_text()) return tokens_of(served, prompt.text(), prompt.path());
+  std::vector<TokenId> tokens;
+  for (const Field& item : prompt.items())
+    tokens.push_back(item.whole(0, served.engine().vocab_size() - 1));
+  if (tokens.empty()) prompt.wrong("a text or token ids");
+  return tokens;
+}
+
+void answer_all(int n, const std::function<void(int number)>& answer) {
+  if (n == 1) return answer(0);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < n; ++i)
+      threads.emplace_back([&, i] {
+        try {
+          answer(i);
+        } catch (...) {
+          errors[size_t(i)] = std::current_exception();
+        }
+      });
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace chaski

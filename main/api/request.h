@@ -1,0 +1,116 @@
+// What every API asks of a model, free of the form of any of them. A dialect (openai.h) is a parser
+// from a body to a ChatRequest or TextRequest, and a writer of ChatEvents and ChatAnswers.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/conversation/conversation.h"
+#include "engine/requests/loaded_model.h"
+#include "main/api/settings.h"
+
+namespace chaski {
+
+// A model as requests see it. Does not change while requests use it.
+struct ServedModel {
+  std::string name;     // by which requests ask for it
+  int64_t created = 0;  // seconds since 1970
+  std::shared_ptr<LoadedModel> model;
+  DefaultSettings defaults;
+  TemplateChoice chat_template = {};  // empty: the model's own
+  // Generates one text and returns when it has ended. `options`, `rules` and `sink` are used only
+  // by the calling thread and only during the call, apart from options.interrupt. Many threads may
+  // call it at once.
+  using Generate =
+      std::function<GenerateResult(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                   const std::shared_ptr<const Rules>& rules, const Sink& sink)>;
+  Generate generate;
+
+  Engine& engine() const { return *model->engine(); }
+};
+
+// Where the response to one request goes. One thread at a time calls it.
+class Reply {
+ public:
+  virtual ~Reply() = default;
+  // A whole response. `type` is its media type.
+  virtual void whole(int status, const char* type, const std::string& body) = 0;
+  // A stream with status 200: begin(), parts, end(). part() waits while the receiver is slow.
+  virtual void begin(const char* type) = 0;
+  virtual void part(const std::string& text) = 0;
+  virtual void end() = 0;
+  // Set when nobody receives the response any more. The answer then ends as interrupted.
+  virtual const std::atomic<bool>& gone() const = 0;
+};
+
+constexpr const char *kJsonType = "application/json", *kEventStream = "text/event-stream",
+                     *kNdjson = "application/x-ndjson";
+
+// What happens while a text is generated. Views are valid during the call only.
+struct ChatEvent {
+  enum class Kind {
+    prompt,     // the prompt has `count` tokens
+    reading,    // `count` of `all` tokens of the prompt are read
+    token,      // `token` was drawn; its text may come later
+    reasoning,  // `text` of a thought, without its marks
+    text,       // `text` for the reader
+    call,       // `call`, complete; `count` counts the calls of the answer from 0
+  };
+  Kind kind;
+  std::string_view text = {};
+  size_t count = 0, all = 0;
+  TokenId token = 0;
+  const LogProbabilities* log_probabilities = nullptr;  // of the token, if they were asked for
+  const ToolCall* call = nullptr;
+};
+using OnChatEvent = std::function<void(const ChatEvent&)>;
+
+struct ChatRequest {
+  std::vector<ChatMessage> messages;  // at least one of a user
+  ToolOptions tools;
+  bool thinks = true;
+  bool parallel_calls = true;  // false: the answer ends with its first call
+  AnswerSettings settings;
+};
+
+struct ChatAnswer {
+  std::string content;    // the texts of all ChatEvent::text
+  std::string reasoning;  // the texts of all ChatEvent::reasoning
+  std::vector<ToolCall> calls;
+  std::vector<std::string> faults;  // a line for each call that is damaged or names no known tool
+  GenerateResult result;
+  int reasoning_tokens = 0;
+};
+
+// Generates an answer; blocks until it has ended. `number` is added to the seed: answer i of n.
+// `gone` ends it early. Throws ApiError, and then no event came after the prompt, or after the
+// error of a pass.
+ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, int number,
+                       const std::atomic<bool>& gone, const OnChatEvent& on_event);
+
+struct TextRequest {
+  std::vector<TokenId> prompt;  // not empty
+  AnswerSettings settings;
+};
+
+// The same without a chat template.
+GenerateResult complete_text(const ServedModel& served, const TextRequest& request, int number,
+                             const std::atomic<bool>& gone, const OnChatEvent& on_event);
+
+// The tokens of a prompt: a text, or a list of token ids. Throws ApiError.
+std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt);
+std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
+                               const std::string& path);
+
+// Calls answer(0), ..., answer(n - 1) at once, in n threads, and returns when all have ended.
+// Throws the error of the first one that failed.
+void answer_all(int n, const std::function<void(int number)>& answer);
+
+// A conversation of the request, to count or show its tokens. Throws ApiError.
+std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
+                                              const ChatRequest& request);
+
+}  // namespace chaski

@@ -1,0 +1,125 @@
+#include "main/api/routes.h"
+
+#include <chrono>
+#include <random>
+
+namespace chaski {
+
+namespace {
+
+// Remembers whether a stream has begun: an error then has no status of its own any more.
+class WatchedReply : public Reply {
+ public:
+  explicit WatchedReply(Reply& reply) : reply_(reply) {}
+  void whole(int status, const char* type, const std::string& body) override {
+    reply_.whole(status, type, body);
+  }
+  void begin(const char* type) override {
+    begun = true;
+    reply_.begin(type);
+  }
+  void part(const std::string& text) override { reply_.part(text); }
+  void end() override { reply_.end(); }
+  const std::atomic<bool>& gone() const override { return reply_.gone(); }
+  bool begun = false;
+
+ private:
+  Reply& reply_;
+};
+
+void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) {
+  if (!reply.begun) return reply.whole(error.status, kJsonType, dialect.error_body(error));
+  reply.part(dialect.stream_error(error));
+  reply.end();
+}
+
+}  // namespace
+
+void StoredResponses::erase(std::map<std::string, Entry>::iterator at) {
+  bytes_ -= at->second.bytes;
+  by_order_.erase(at->second.order);
+  entries_.erase(at);
+}
+
+void StoredResponses::keep(const std::string& id, std::vector<ChatMessage> messages,
+                           std::string response) {
+  size_t bytes = response.size();
+  for (const ChatMessage& m : messages) {
+    bytes += sizeof m + m.content.size();
+    for (const ToolCall& call : m.calls) bytes += sizeof call + call.arguments.size();
+  }
+  const std::scoped_lock lock(mutex_);
+  bytes_ += bytes;
+  by_order_[++added_] = id;
+  entries_[id] = {std::move(messages), std::move(response), bytes, added_};
+  while (entries_.size() > kMost || (bytes_ > kMostBytes && entries_.size() > 1))
+    erase(entries_.find(by_order_.begin()->second));
+}
+
+std::optional<std::vector<ChatMessage>> StoredResponses::messages(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = entries_.find(id);
+  return at == entries_.end() ? std::nullopt : std::optional(at->second.messages);
+}
+
+std::optional<std::string> StoredResponses::response(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = entries_.find(id);
+  return at == entries_.end() ? std::nullopt : std::optional(at->second.response);
+}
+
+bool StoredResponses::remove(const std::string& id) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return false;
+  erase(at);
+  return true;
+}
+
+const Route* find_route(std::string_view method, std::string_view path, bool* other_method) {
+  *other_method = false;
+  const Route* found = nullptr;
+  for (const auto& routes : {openai_routes(), llama_server_routes()})
+    for (const Route& route : routes) {
+      const std::string_view here = route.path;
+      const bool fits =
+          here == path || (here.ends_with('/') && path.starts_with(here) && path != here);
+      if (!fits) continue;
+      if (method != route.method)
+        *other_method = true;
+      else if (!found || here.size() > std::string_view(found->path).size())
+        found = &route;
+    }
+  return found;
+}
+
+void answer_call(Api& api, const Route& route, const Call& call, Reply& to) {
+  WatchedReply reply(to);
+  try {
+    route.answer(api, call, reply);
+  } catch (const ApiError& error) {
+    report(route.dialect, error, reply);
+  } catch (const Error& error) {
+    report(route.dialect, api_error_of(error), reply);
+  } catch (const std::bad_alloc&) {
+    report(route.dialect, {503, "server_error", "out_of_memory", "the server has no memory left"},
+           reply);
+  }
+}
+
+std::string new_id(const char* prefix) {
+  constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
+  constexpr int kLength = 24;
+  thread_local std::random_device device;
+  std::string id = prefix;
+  for (int i = 0; i < kLength; ++i) id += kLetters[device() % kLetters.size()];
+  return id;
+}
+
+int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace chaski

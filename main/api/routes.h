@@ -1,0 +1,83 @@
+// The endpoints of all dialects in one table, and what their functions work with.
+#pragma once
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "main/api/request.h"
+
+namespace chaski {
+
+// Conversations of /v1/responses, which a later request continues by id. Thread-safe.
+class StoredResponses {
+ public:
+  static constexpr size_t kMost = 1000, kMostBytes = size_t(64) << 20;
+
+  void keep(const std::string& id, std::vector<ChatMessage> messages, std::string response);
+  // Nothing if the id is unknown, or was dropped because newer ones took its place.
+  std::optional<std::vector<ChatMessage>> messages(const std::string& id);
+  std::optional<std::string> response(const std::string& id);
+  bool remove(const std::string& id);
+
+ private:
+  struct Entry {
+    std::vector<ChatMessage> messages;
+    std::string response;
+    size_t bytes, order;
+  };
+  void erase(std::map<std::string, Entry>::iterator at);
+
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;
+  std::map<size_t, std::string> by_order_;
+  size_t bytes_ = 0, added_ = 0;
+};
+
+// What the functions of endpoints need. Everything in it may be used by many threads at once.
+struct Api {
+  // The model that a request names; an empty name: the first one. Throws ApiError (404).
+  std::function<std::shared_ptr<const ServedModel>(const std::string& name)> model;
+  // All models, for lists of them.
+  std::function<std::vector<std::shared_ptr<const ServedModel>>()> models;
+  int most_tokens = -1;   // of one answer; -1: no limit
+  int most_answers = 64;  // n and best_of
+  int most_running = 0;   // requests at once
+  StoredResponses responses;
+};
+
+// The form in which a dialect reports errors.
+struct Dialect {
+  std::string (*error_body)(const ApiError& error);
+  std::string (*stream_error)(const ApiError& error);  // the last part of a stream that has begun
+};
+
+struct Call {
+  std::string_view path;  // after the part that the route names
+  const std::string& body;
+};
+
+struct Route {
+  const char *method, *path;  // a path that ends in '/' also fits longer ones
+  // Answers a request. Throws ApiError or Error: answer_call() reports them.
+  void (*answer)(Api& api, const Call& call, Reply& reply);
+  const Dialect& dialect;
+  bool generates = true;  // false: it answers at once and needs no thread of its own
+};
+
+std::span<const Route> openai_routes();
+std::span<const Route> llama_server_routes();
+
+// The route of a request; null: none. `other_method` is set if only the method differs.
+const Route* find_route(std::string_view method, std::string_view path, bool* other_method);
+// Runs a route. Every error becomes a response, or the end of the stream.
+void answer_call(Api& api, const Route& route, const Call& call, Reply& reply);
+
+// "chatcmpl-" and 24 random letters and digits.
+std::string new_id(const char* prefix);
+int64_t unix_time();  // seconds since 1970
+
+}  // namespace chaski
