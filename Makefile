@@ -127,7 +127,8 @@ CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SR
 UNIT_OBJ := $(UNITS:%=$(BUILD)/%.o)
 LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(LIB_SRC))) $(filter-out $(BUILD)/main/% $(BUILD)/tests/%,$(UNIT_OBJ)) \
   $(BUILD)/models/bundled/bundled.o
-MAIN_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(MAIN_SRC))) $(filter $(BUILD)/main/%,$(UNIT_OBJ))
+MAIN_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(MAIN_SRC))) $(filter $(BUILD)/main/%,$(UNIT_OBJ)) \
+  $(BUILD)/main/serve/page_files.o
 TEST_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(TEST_SRC))) $(filter $(BUILD)/tests/%,$(UNIT_OBJ))
 
 all: $(BUILD)/chaski
@@ -174,7 +175,7 @@ $(BUILD)/.cuda: always
 
 # Small files take most of their compile time for headers. The headers that all files read are compiled once, for files with the plain
 # flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o,$(MAIN_OBJ) $(LIB_OBJ))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
@@ -217,6 +218,11 @@ $(BUILD)/%.o: %.cpp
 
 # The bundled model, as bytes in the binary's read-only data.
 $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story.quipu
+	@mkdir -p $(@D)
+	$(CXX) -I. -c $< -o $@
+
+# The chat page that `chaski serve` answers with, in the same way.
+$(BUILD)/main/serve/page_files.o: main/serve/page_files.S $(wildcard main/serve/page/*)
 	@mkdir -p $(@D)
 	$(CXX) -I. -c $< -o $@
 
