@@ -17,8 +17,23 @@
 chaski_page_begin:
     page_file "index.html"
     page_file "page.css"
+    page_file "text.css"
     page_file "icon.svg"
+    page_file "answers.js"
+    page_file "api.js"
+    page_file "dom.js"
+    page_file "keys.js"
+    page_file "markdown.js"
+    page_file "messages.js"
     page_file "page.js"
+    page_file "panel.js"
+    page_file "replay.js"
+    page_file "settings.js"
+    page_file "sidebar.js"
+    page_file "store.js"
+    page_file "tokens.js"
+    page_file "transfer.js"
+    page_file "tree.js"
     .section .data.rel.ro, "aw"
 chaski_page_end:
     .section .note.GNU-stack, "", %progbits
