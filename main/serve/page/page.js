@@ -64,8 +64,8 @@ function emptyPage() {
   const fact = (title, text) => el('li', {}, el('strong', {}, title), ` ${text}`);
   return el('div', {class: 'empty'}, el('h2', {}, 'Ask something'),
     el('ul', {},
-      fact('It stays here.', 'The model runs on this machine. Conversations are kept in this ' +
-        'browser.'),
+      fact('It stays here.', 'The model runs on the machine that serves this page; conversations ' +
+        'are kept in this browser.'),
       fact('Replay.', 'The same seed gives the same bytes. A link reproduces an answer elsewhere.'),
       fact('Tokens.', 'See how probable each token was, and branch to what else could have come.'),
       fact('Nothing is overwritten.', 'An edited question and another answer become branches.')));
@@ -176,6 +176,7 @@ function refreshOf(conversation, node) {
 async function fill(conversation, node) {
   await fillAnswer(conversation, node, refreshOf(conversation, node));
   touched(conversation);
+  saveNow();
   app.sidebar.show();
   if (conversation === app.current) {
     showComposer();
@@ -197,6 +198,7 @@ function answer(parent, {prefix = '', seed} = {}) {
   const node = tree.addNode(current, parent, {role: 'assistant', thoughts: '', prefix,
     made: {model: find('model').value, seed: chosen, system: current.system, settings}});
   touched(current);
+  saveNow();
   app.list.following = true;
   const done = fill(current, node);
   showAll();
