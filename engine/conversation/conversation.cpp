@@ -127,14 +127,14 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
         fmt::format("this message alone does not fit into the context of {} tokens, expected a "
                     "shorter one or a larger --ctx",
                     model_->context_length),
-        true);
+        prompt.size(), model_->context_length, true);
   if (!drops)
     throw ContextOverflow(
         fmt::format("the conversation with this question has {} tokens, but the context holds {} "
                     "and the answer needs room: give --ctx N for a larger context if the model "
                     "supports it, or --context-policy shift",
                     whole, model_->context_length),
-        false);
+        whole, model_->context_length, false);
   on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});
   return prompt;
 }
@@ -196,9 +196,9 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                 .token = token,
                 .log_probabilities = log_probabilities});
     };
-    const bool forced = may_force && tool_calling_.forced();
+    const bool forced = may_force && tool_calling_.forced() != nullptr;
     if (forced) {
-      all.grammar = tool_calling_.forced();
+      all.grammar = nullptr, all.rules = tool_calling_.forced();
       answer.text = syntax->opens;
       const auto opens = model_->tokenizer.encode_with_control(answer.text);
       prompt.insert(prompt.end(), opens.begin(), opens.end());

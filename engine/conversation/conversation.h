@@ -32,8 +32,9 @@ struct ConversationOptions {
 
 // The conversation with its last question does not fit into the context.
 struct ContextOverflow : Error {
-  ContextOverflow(const std::string& line, bool question_alone)
-      : Error(Exit::prompt_too_long, line), question_alone(question_alone) {}
+  ContextOverflow(const std::string& line, size_t tokens, int context, bool question_alone)
+      : Error(Exit::prompt_too_long, line, int64_t(tokens), context),
+        question_alone(question_alone) {}
   bool question_alone;  // even without the messages before it
 };
 

@@ -32,8 +32,7 @@ ToolCalling::ToolCalling(const ToolOptions& options, const ChatTemplate& format,
   if (!forces) return;
   const std::string schema = options.tools.schema_of_call(
       options.choice == "required" ? "" : options.choice, syntax_->arguments);
-  forced_ =
-      std::make_unique<Grammar>(parse_json_schema({"--tools", schema, Exit::bad_file}), tokenizer);
+  forced_ = parse_json_schema({"--tools", schema, Exit::bad_file});
 }
 
 }  // namespace chaski

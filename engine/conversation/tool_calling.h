@@ -1,4 +1,4 @@
-// The tools of a conversation: how its model spells calls, and the grammar that forces one.
+// The tools of a conversation: how its model spells calls, and the rules that force one.
 #pragma once
 #include <memory>
 #include <string>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/conversation/chat_template.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/rules.h"
 
 namespace chaski {
 
@@ -21,7 +21,7 @@ class ToolCalling {
   ToolCalling() = default;  // no tools
   // `template_text` is the Jinja text of the format, `model` its name for messages. Throws
   // Error(usage) if the chat template does not show tools, or if a call is required and cannot be
-  // forced. The tokenizer must outlive the object.
+  // forced.
   ToolCalling(const ToolOptions& options, const ChatTemplate& format,
               std::string_view template_text, const Tokenizer& tokenizer, const std::string& model);
 
@@ -29,15 +29,15 @@ class ToolCalling {
   const ToolSyntax* syntax() const { return syntax_; }
   // Control tokens that are part of that spelling.
   const std::vector<TokenId>& spelled() const { return spelled_; }
-  // The grammar of a forced call, between syntax()->opens and syntax()->closes; null: not forced.
-  Grammar* forced() const { return forced_.get(); }
+  // The rules of a forced call, between syntax()->opens and syntax()->closes; null: not forced.
+  const std::shared_ptr<const Rules>& forced() const { return forced_; }
   // A line for the user if calls stay text, else empty.
   const std::string& notice() const { return notice_; }
 
  private:
   const ToolSyntax* syntax_ = nullptr;
   std::vector<TokenId> spelled_;
-  std::unique_ptr<Grammar> forced_;
+  std::shared_ptr<const Rules> forced_;
   std::string notice_;
 };
 

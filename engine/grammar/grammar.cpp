@@ -16,8 +16,12 @@ constexpr size_t kMostForced = 64;
 
 }  // namespace
 
-Grammar::Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer)
-    : rules_(std::move(rules)), tokenizer_(tokenizer), recognizer_(*rules_), trie_(tokenizer) {
+Grammar::Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer,
+                 std::shared_ptr<const TokenTrie> trie)
+    : rules_(std::move(rules)),
+      tokenizer_(tokenizer),
+      recognizer_(*rules_),
+      trie_(trie ? std::move(trie) : std::make_shared<const TokenTrie>(tokenizer)) {
   for (TokenId id = 0; id < tokenizer.size(); ++id)
     if (tokenizer.is_end(id)) end_tokens_.push_back(id);
   for (const Rules::TokenLiteral& l : rules_->literals()) {
@@ -79,8 +83,8 @@ const Grammar::Mask& Grammar::mask(Place place) {
   const auto known = masks_.find(place);
   if (known != masks_.end()) return known->second;
   recognizer_.allow_work();
-  bits_.assign(trie_.bit_words(), 0);
-  trie_.allow(recognizer_, place, bits_);
+  bits_.assign(trie_->bit_words(), 0);
+  trie_->allow(recognizer_, place, bits_);
   allow_literals(place);
   if (recognizer_.may_end(place))
     for (const TokenId token : end_tokens_) set(token);
@@ -90,7 +94,7 @@ const Grammar::Mask& Grammar::mask(Place place) {
 const Grammar::Mask& Grammar::opening_mask() {
   if (opening_) return *opening_;
   recognizer_.allow_work();
-  bits_.assign(trie_.bit_words(), 0);
+  bits_.assign(trie_->bit_words(), 0);
   const Place start = recognizer_.start();
   for (TokenId id = 0; id < tokenizer_.size(); ++id) {
     const std::string text = TokenTrie::takes(tokenizer_, id) ? tokenizer_.decode({&id, 1}) : "";

@@ -19,8 +19,10 @@ namespace chaski {
 class Grammar {
  public:
   using Place = Recognizer::Place;
-  // The tokenizer outlives it. Throws an Error for a token of the grammar that it does not have.
-  Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer);
+  // The tokenizer outlives it. `trie`: of this tokenizer, for many grammars; null: its own. Throws
+  // an Error for a token of the grammar that the tokenizer does not have.
+  Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer,
+          std::shared_ptr<const TokenTrie> trie = nullptr);
 
   struct Mask {
     int count = 0;               // allowed tokens
@@ -40,7 +42,7 @@ class Grammar {
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const Rules& rules() const { return *rules_; }
   Recognizer& recognizer() { return recognizer_; }
-  const TokenTrie& trie() const { return trie_; }
+  const TokenTrie& trie() const { return *trie_; }
 
   // Places are valid until this number changes: stay_small() clears all caches when they are too
   // large.
@@ -55,7 +57,7 @@ class Grammar {
   std::shared_ptr<const Rules> rules_;
   const Tokenizer& tokenizer_;
   Recognizer recognizer_;
-  TokenTrie trie_;
+  std::shared_ptr<const TokenTrie> trie_;
   std::vector<TokenId> end_tokens_, literals_;  // literals_: as in Rules::literals()
   std::vector<uint64_t> bits_;
   std::unordered_map<Place, Mask> masks_;

@@ -29,7 +29,6 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : none_(tokenizer.size()) {
   const auto close_to = [&](size_t depth) {
     for (; open.size() > depth; open.pop_back()) nodes_[open.back()].next = uint32_t(nodes_.size());
   };
-  size_t longest = 0;
   std::string_view before;
   for (const TokenId token : tokens) {
     const std::string_view text = tokenizer.piece(token);
@@ -45,30 +44,35 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : none_(tokenizer.size()) {
       end.token = token;
     else
       end.has_more = true, more_.emplace(open.back(), token);
-    longest = std::max(longest, text.size());
+    longest_ = std::max(longest_, text.size());
     before = text;
   }
   close_to(0);
-  path_.resize(longest + 1);
 }
 
 // Whether a place is known and allowed is the same for most nodes, so these branches are predicted
 // well. Whether a token ends at a node varies, so it is not a branch: nodes without one set the bit
 // of none_.
-void TokenTrie::allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits) {
-  path_[0] = {from, &recognizer.row(from)};
+void TokenTrie::allow(Recognizer& recognizer, Recognizer::Place from,
+                      std::vector<uint64_t>& bits) const {
+  struct Step {
+    Recognizer::Place place;
+    const Recognizer::Row* row;
+  };
+  std::vector<Step> path(longest_ + 1);  // from the root to the current node
+  path[0] = {from, &recognizer.row(from)};
   const Node* const nodes = nodes_.data();
   const size_t n = nodes_.size();
   for (size_t i = 0; i < n;) {
     const Node& node = nodes[i];
-    const Step& before = path_[node.depth];
+    const Step& before = path[node.depth];
     Recognizer::Place place = (*before.row)[node.byte];
     if (place == Recognizer::kUnknown) place = recognizer.step(before.place, node.byte);
     if (place == Recognizer::kNowhere) {
       i = node.next;
       continue;
     }
-    path_[node.depth + 1u] = {place, &recognizer.row(place)};
+    path[node.depth + 1u] = {place, &recognizer.row(place)};
     bits[size_t(node.token) / 64] |= uint64_t(1) << node.token % 64;
     if (node.has_more)
       for (auto [more, end] = more_.equal_range(uint32_t(i)); more != end; ++more)

@@ -1,6 +1,6 @@
 // The tokens that a grammar may allow, as a trie of their bytes in one array: a node, its subtree,
 // then its next sibling. One walk along the array together with a recognizer finds all tokens that
-// fit. It skips the subtree of each byte that does not fit.
+// fit. It skips the subtree of each byte that does not fit. Any number of threads may use a trie.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@ class TokenTrie {
   static bool takes(const Tokenizer& tokenizer, TokenId token);
 
   // Sets the bits of the tokens that are allowed at a place; `bits` has bit_words() words.
-  void allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits);
+  void allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits) const;
   size_t bit_words() const { return size_t(none_) / 64 + 1; }
   // The longest token that is a prefix of `bytes`, and its length; -1 and 0 if there is none.
   std::pair<TokenId, size_t> longest(std::string_view bytes) const;
@@ -34,11 +34,7 @@ class TokenTrie {
   std::vector<Node> nodes_;
   std::multimap<uint32_t, TokenId> more_;  // the further tokens, by node
   TokenId none_;                           // the id after the last token
-  struct Step {
-    Recognizer::Place place;
-    const Recognizer::Row* row;
-  };
-  std::vector<Step> path_;  // from the root to the current node
+  size_t longest_ = 0;                     // bytes of the longest token
 };
 
 }  // namespace chaski

@@ -14,14 +14,25 @@ std::unique_ptr<Drafter> LoadedModel::drafter(const SamplerOptions& sampling) co
 }
 
 std::shared_ptr<Grammar> LoadedModel::grammar(const std::shared_ptr<const Rules>& rules) {
-  const auto known = std::ranges::find(grammars_, rules->sum(),
-                                       [](const auto& grammar) { return grammar->rules().sum(); });
-  if (known != grammars_.end()) {
-    std::rotate(known, known + 1, grammars_.end());
-  } else {
-    if (grammars_.size() == kGrammars) grammars_.erase(grammars_.begin());
-    grammars_.push_back(std::make_shared<Grammar>(rules, engine_->tokenizer()));
+  const auto known = [&]() -> std::shared_ptr<Grammar> {
+    const auto found = std::ranges::find(
+        grammars_, rules->sum(), [](const auto& grammar) { return grammar->rules().sum(); });
+    if (found == grammars_.end()) return nullptr;
+    std::rotate(found, found + 1, grammars_.end());
+    return grammars_.back();
+  };
+  std::shared_ptr<const TokenTrie> trie;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::shared_ptr<Grammar> grammar = known()) return grammar;
+    if (!trie_) trie_ = std::make_shared<const TokenTrie>(engine_->tokenizer());
+    trie = trie_;
   }
+  auto made = std::make_shared<Grammar>(rules, engine_->tokenizer(), std::move(trie));
+  const std::scoped_lock lock(mutex_);
+  if (std::shared_ptr<Grammar> grammar = known()) return grammar;  // of another thread
+  if (grammars_.size() == kGrammars) grammars_.erase(grammars_.begin());
+  grammars_.push_back(std::move(made));
   return grammars_.back();
 }
 

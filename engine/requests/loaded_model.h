@@ -1,7 +1,10 @@
 // A model that many requests share: the engine with its weights, tokenizer and prefix cache, the
-// kind of drafter, and the grammars that were compiled for its vocabulary.
+// kind of drafter, and the grammars that were compiled for its vocabulary. Any thread may call its
+// functions.
 #pragma once
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "engine/drafting/drafters.h"
 #include "engine/requests/request.h"
@@ -18,8 +21,9 @@ class LoadedModel {
   int draft_length() const { return draft_length_; }
   // A drafter for one text with these settings; null: none.
   std::unique_ptr<Drafter> drafter(const SamplerOptions& sampling) const;
-  // The grammar of these rules. It learns while texts are generated, so only the thread that makes
-  // the passes uses it. The last kGrammars grammars are kept.
+  // The grammar of these rules, compiled in the calling thread unless it is one of the last
+  // kGrammars. It learns while texts are generated, so only the thread that makes the passes uses
+  // it. Throws what the constructor of Grammar throws.
   std::shared_ptr<Grammar> grammar(const std::shared_ptr<const Rules>& rules);
 
  private:
@@ -28,6 +32,8 @@ class LoadedModel {
   std::shared_ptr<Engine> engine_;
   NewDrafter drafters_;
   int draft_length_;
+  std::mutex mutex_;                                // guards what follows
+  std::shared_ptr<const TokenTrie> trie_;           // made for the first grammar
   std::vector<std::shared_ptr<Grammar>> grammars_;  // the least recently used first
 };
 

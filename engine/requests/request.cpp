@@ -29,12 +29,17 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
                  Sink sink)
     : engine_(engine),
       o_(options),
+      own_grammar_(options.rules && !options.grammar
+                       ? std::make_unique<Grammar>(options.rules, engine.tokenizer())
+                       : nullptr),
       sink_(std::move(sink)),
       drafter_(options.drafter),
       leading_controls_(leading_controls(engine.tokenizer(), prompt)),
-      grammar_(options.grammar ? std::optional<GrammarText>(std::in_place, *options.grammar,
-                                                            leading_controls_ == prompt.size())
-                               : std::nullopt),
+      grammar_(options.grammar || own_grammar_
+                   ? std::optional<GrammarText>(std::in_place,
+                                                own_grammar_ ? *own_grammar_ : *options.grammar,
+                                                leading_controls_ == prompt.size())
+                   : std::nullopt),
       sampler_(options.sampling, &engine.tokenizer(), grammar_ ? &*grammar_ : nullptr),
       text_(engine.tokenizer(), options.stop, o_.spelled, leading_controls_ == prompt.size()),
       history_(prompt.begin(), prompt.end()) {
@@ -63,12 +68,12 @@ void Request::fit_prompt() {
   while (room() <= 0 && drop_half()) {
   }
   if (room() <= 0)
-    fail(
-        Exit::prompt_too_long,
-        "the prompt has {} tokens, but the context holds {}: shorten the prompt, give --ctx N for "
-        "a "
-        "larger context if the model supports it, or --context-policy shift to drop the older half",
-        all, engine_.context_length());
+    throw Error(Exit::prompt_too_long,
+                fmt::format("the prompt has {} tokens, but the context holds {}: shorten the "
+                            "prompt, give --ctx N for a larger context if the model supports it, "
+                            "or --context-policy shift to drop the older half",
+                            all, engine_.context_length()),
+                int64_t(all), engine_.context_length());
   if (result_.dropped_tokens > 0 && o_.on_drop)
     o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());
 }

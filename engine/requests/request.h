@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +52,9 @@ struct RequestSettings {
 struct RequestWiring {
   // The text fits this grammar, and ends as soon as nothing can follow. null: any text.
   Grammar* grammar = nullptr;
+  // The same for a caller without a compiled grammar. Ignored if `grammar` is set. A Request
+  // compiles them; LoadedModel::grammar() keeps what it has compiled.
+  std::shared_ptr<const Rules> rules = nullptr;
   // Called after tokens were dropped, with the number of tokens kept before and after them.
   std::function<void(int dropped, int before, int after)> on_drop;
   // Called before each portion of the prompt and after the last one: `known` of `all` are read.
@@ -66,6 +70,8 @@ struct RequestWiring {
   Governor* governor = nullptr;
   // Set by a signal handler. The text ends; a running pass of the CPU is abandoned.
   const std::atomic<bool>* interrupt = nullptr;
+  // While it is set, a Scheduler gives the request no passes: its receiver is slow.
+  const std::atomic<bool>* hold = nullptr;
 };
 
 struct GenerateOptions : RequestSettings, RequestWiring {};
@@ -139,6 +145,9 @@ class Request {
   // Prompt and text, without dropped tokens.
   const std::vector<TokenId>& history() const { return history_; }
   Governor* governor() const { return o_.governor; }
+  bool held() const { return o_.hold && o_.hold->load(); }
+  // The counts so far; its other fields are set by finished().
+  const GenerateResult& so_far() const { return result_; }
   // Call it once, after the end.
   GenerateResult finished();
   // The error that ended this request and no other one. Set by a scheduler.
@@ -162,6 +171,7 @@ class Request {
 
   Engine& engine_;
   const GenerateOptions o_;
+  std::unique_ptr<Grammar> own_grammar_;  // of `rules`, without a compiled one
   Sink sink_;
   Drafter* drafter_;
   const size_t leading_controls_;  // of the prompt

@@ -30,7 +30,13 @@ std::string readable(const std::string& line);
 class Error : public std::runtime_error {
  public:
   Error(Exit code, const std::string& line) : std::runtime_error(readable(line)), code(code) {}
+  Error(Exit code, const std::string& line, int64_t need, int64_t have) : Error(code, line) {
+    this->need = need, this->have = have;
+  }
   Exit code;
+  // Tokens that a request needs, and the most that it could have: set if a prompt is too long for
+  // the context, or if its KV pages can never suffice. 0: the error is about something else.
+  int64_t need = 0, have = 0;
 };
 
 // fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", ...)

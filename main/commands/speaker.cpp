@@ -152,8 +152,10 @@ GenerateResult Speaker::generate(std::span<const TokenId> prompt, GenerateOption
   return chaski::generate(*session, prompt, options, sink);
 }
 
-GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
+GenerateResult Speaker::answer(std::span<const TokenId> prompt, GenerateOptions options,
                                const Sink& sink) {
+  std::shared_ptr<Grammar> compiled;
+  if (options.rules) compiled = model->grammar(options.rules), options.grammar = compiled.get();
   if (!answers) {
     GenerateResult result = generate(prompt, options, sink);
     if (!answers_fault.empty())

@@ -37,8 +37,7 @@ struct Speaker {
   Engine& engine() const { return *model->engine(); }
 
   // Returns the cached answer if there is one, else calls generate().
-  GenerateResult answer(std::span<const TokenId> prompt, const GenerateOptions& options,
-                        const Sink& sink);
+  GenerateResult answer(std::span<const TokenId> prompt, GenerateOptions options, const Sink& sink);
 
   GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,
                           const Sink& sink) const;
