@@ -275,10 +275,10 @@ asan:
 
 # Code that threads share (crew, sessions, files) under ThreadSanitizer, with scalar kernels. Its objects are in build/tsan. Models, formats
 # and vector kernels share nothing, so the library's objects are used.
-TSAN_TESTS := tests/main.cpp tests/engine/inbox_test.cpp tests/tensor/crew_test.cpp tests/engine/exactness_test.cpp tests/tensor/quipu_test.cpp tests/engine/verify_test.cpp
+TSAN_TESTS := tests/main.cpp tests/engine/inbox_test.cpp tests/engine/serving_test.cpp tests/tensor/crew_test.cpp tests/engine/exactness_test.cpp tests/tensor/quipu_test.cpp tests/engine/verify_test.cpp
 TSAN_SRC   := ggml-like-tensor/cpu/isa_scalar.cpp $(filter-out ggml-like-tensor/cpu/isa_%,$(filter ggml-like-tensor/% engine/%,$(LIB_SRC))) $(TSAN_TESTS)
 TSAN_OBJ   := $(TSAN_SRC:%.cpp=build/tsan/%.o)
-TSAN_CASES := inbox*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
+TSAN_CASES := inbox*,serving*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
 tsan: build/tsan/tests.bin
 	CHASKI_ISA=scalar TSAN_OPTIONS=halt_on_error=1 $< -tc='$(TSAN_CASES)'
 build/tsan/tests.bin: $(TSAN_OBJ) build/libchaski.a

@@ -21,6 +21,7 @@ std::optional<int32_t> KvPool::try_take() {
     const int32_t oldest = idle_.front();
     move(pages_[size_t(oldest)], idle_, free_);
     drop(oldest);
+    ++evicted_;
   }
   if (free_.empty()) return std::nullopt;
   const int32_t page = free_.back();
@@ -41,13 +42,17 @@ int32_t KvPool::take() {
 void KvPool::share(int32_t page) {
   Page& p = pages_[size_t(page)];
   ENSURE(p.references > 0 || p.kept, "a shared page has contents");
-  if (++p.references == 1) move(p, idle_, held_);
+  ++p.references;
+  if (p.references == 1) move(p, idle_, held_);
+  if (p.references == 2) ++shared_;
 }
 
 void KvPool::release(int32_t page) {
   Page& p = pages_[size_t(page)];
   ENSURE(p.references > 0, "a page is released once per reference");
-  if (--p.references == 0) move(p, held_, p.kept ? idle_ : free_);
+  --p.references;
+  if (p.references == 0) move(p, held_, p.kept ? idle_ : free_);
+  if (p.references == 1) --shared_;
 }
 
 void KvPool::drop(int32_t page) {

@@ -46,7 +46,9 @@ class KvPool {
   int64_t size() const { return size_; }
   int64_t in_use() const { return int64_t(held_.size()); }  // pages with references
   int64_t idle() const { return int64_t(idle_.size()); }    // kept pages without references
+  int64_t shared() const { return shared_; }                // pages with several references
   int64_t copies() const { return copies_; }                // made by own() so far
+  int64_t evicted() const { return evicted_; }              // idle pages reused so far
   // Pages that can be taken without new memory.
   int64_t spare() const { return idle() + int64_t(free_.size()); }
 
@@ -63,7 +65,8 @@ class KvPool {
   // Drops the contents of a kept page.
   void drop(int32_t page);
 
-  int64_t size_, copies_ = 0, within_ = std::numeric_limits<int64_t>::max();
+  int64_t size_, shared_ = 0, copies_ = 0, evicted_ = 0,
+                 within_ = std::numeric_limits<int64_t>::max();
   // Only of pages used so far: most of a long context is never filled.
   std::vector<Page> pages_;
   // Pages with references; free pages; kept pages without references, least recently used first.

@@ -1,6 +1,9 @@
 #include "engine/requests/inbox.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "engine/pages/kv_cache.h"
 
 namespace chaski {
 
@@ -18,14 +21,18 @@ struct Inbox::Entry {
   }
 };
 
-Inbox::Inbox(std::shared_ptr<LoadedModel> model, int budget)
-    : model_(std::move(model)), budget_(budget), thread_([this] { work(); }) {}
+Inbox::Inbox(std::shared_ptr<LoadedModel> model, int budget, double most_slowdown)
+    : model_(std::move(model)),
+      budget_(budget),
+      most_slowdown_(most_slowdown),
+      thread_([this] { work(); }) {}
 
 Inbox::~Inbox() {
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
     for (auto& [id, flag] : cancel_flags_) *flag = true;
+    abandon_ = true;
   }
   changed_.notify_all();
   thread_.join();
@@ -33,6 +40,7 @@ Inbox::~Inbox() {
 
 Inbox::Id Inbox::add(Job job) {
   auto entry = std::make_unique<Entry>();
+  if (job.rules) entry->grammar = model_->grammar(job.rules);
   entry->job = std::move(job);
   entry->cancelled = std::make_shared<std::atomic<bool>>(false);
   const std::scoped_lock lock(mutex_);
@@ -47,13 +55,29 @@ Inbox::Id Inbox::add(Job job) {
 
 void Inbox::cancel(Id id) {
   const std::scoped_lock lock(mutex_);
-  if (const auto found = cancel_flags_.find(id); found != cancel_flags_.end())
-    *found->second = true;
+  const auto found = cancel_flags_.find(id);
+  if (found == cancel_flags_.end()) return;
+  *found->second = true;
+  abandon_ = true, woken_ = true;
+  changed_.notify_all();
+}
+
+void Inbox::resume() {
+  const std::scoped_lock lock(mutex_);
+  woken_ = true;
+  changed_.notify_all();
 }
 
 Inbox::Counts Inbox::counts() const {
   const std::scoped_lock lock(mutex_);
   return counts_;
+}
+
+Inbox::Facts Inbox::facts() const {
+  const std::scoped_lock lock(mutex_);
+  Facts facts = facts_;
+  facts.counts = counts_;
+  return facts;
 }
 
 void Inbox::wait_until_idle() const {
@@ -65,14 +89,20 @@ void Inbox::wait_until_idle() const {
 void Inbox::begin(Entry& entry) {
   GenerateOptions options;
   static_cast<RequestSettings&>(options) = entry.job.settings;
-  if (entry.job.rules) entry.grammar = model_->grammar(entry.job.rules);
   entry.drafter = model_->drafter(options.sampling);
   options.grammar = entry.grammar.get(), options.drafter = entry.drafter.get();
   options.draft_length = model_->draft_length();
   if (entry.drafter) options.governor = &entry.governor;
-  options.interrupt = entry.cancelled.get();
+  options.interrupt = entry.cancelled.get(), options.hold = entry.job.hold.get();
   options.on_read = [&entry](int known, int all) {
     entry.send({.kind = RequestEvent::Kind::reading, .known = known, .all = all});
+  };
+  options.on_drop = [&entry](int dropped, int before, int after) {
+    entry.send(
+        {.kind = RequestEvent::Kind::dropped, .known = dropped, .all = after, .kept = before});
+  };
+  options.on_drafter_lost = [&entry](const std::string& why) {
+    entry.send({.kind = RequestEvent::Kind::drafter_lost, .text = why});
   };
   options.on_token = [this, &entry](TokenId token, const LogProbabilities* log_probabilities) {
     ++tokens_;
@@ -105,24 +135,50 @@ void Inbox::end(Entry& entry, const Error* error) {
 
 // After an error of a pass, which no request has caused alone.
 void Inbox::end_all(const Error& error) {
-  scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_);
+  earlier_ = earlier_ + scheduler_->totals();
+  scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_, most_slowdown_, &abandon_);
   for (const auto& [request, entry] : std::exchange(entries_, {})) end(*entry, &error);
 }
 
+// Makes the facts those after the last pass.
+void Inbox::publish() {
+  Facts facts;
+  facts.totals = earlier_ + scheduler_->totals();
+  for (const KvPool& pool : model_->engine()->kv_cache().pools) {
+    facts.pages.total += pool.size(), facts.pages.used += pool.in_use();
+    facts.pages.shared += pool.shared(), facts.pages.idle += pool.idle();
+    facts.pages.evicted += pool.evicted();
+  }
+  for (const auto& [request, entry] : entries_) {
+    const GenerateResult& so_far = request->so_far();
+    facts.sequences.push_back({entry->id, so_far.prompt_tokens, so_far.known_tokens,
+                               so_far.cached_tokens, int(so_far.tokens.size())});
+  }
+  std::ranges::sort(facts.sequences, {}, &Sequence::id);
+  const std::scoped_lock lock(mutex_);
+  facts_ = std::move(facts);
+  counts_.waiting = scheduler_->waiting() + int(arrived_.size());
+  counts_.running = scheduler_->running();
+  counts_.tokens = tokens_, counts_.passes = facts_.totals.passes;
+  changed_.notify_all();
+}
+
 void Inbox::work() {
-  scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_);
+  scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_, most_slowdown_, &abandon_);
   for (;;) {
+    publish();
     std::vector<std::unique_ptr<Entry>> arrived;
     {
       std::unique_lock lock(mutex_);
-      counts_.waiting = scheduler_->waiting() + int(arrived_.size());
-      counts_.running = scheduler_->running();
-      counts_.tokens = tokens_;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return stop_ || !arrived_.empty() || !entries_.empty(); });
+      changed_.wait(lock, [&] {
+        const bool works = !entries_.empty() && (!scheduler_->stalled() || woken_);
+        return stop_ || !arrived_.empty() || works;
+      });
       if (stop_ && arrived_.empty() && entries_.empty()) break;
       arrived.swap(arrived_);
+      woken_ = false;
     }
+    abandon_ = false;
     for (std::unique_ptr<Entry>& entry : arrived) try {
         begin(*entry);
         entries_.emplace(entry->request.get(), std::move(entry));
@@ -140,8 +196,6 @@ void Inbox::work() {
       const auto entry = entries_.extract(ended);
       end(*entry.mapped(), ended->error ? &*ended->error : nullptr);
     }
-    const std::scoped_lock lock(mutex_);
-    ++counts_.passes;
   }
   scheduler_.reset();
 }

@@ -20,17 +20,20 @@ namespace chaski {
 // request is `finish` or `error`.
 struct RequestEvent {
   enum class Kind {
-    reading,  // `known` of `all` tokens of the prompt are read
-    token,    // `token` was drawn; its text may come later
-    text,     // `text`: whole UTF-8 characters
-    finish,   // `result`: cancelled requests finish too, as interrupted
-    error,    // `error`: the request ended with it
+    reading,       // `known` of `all` tokens of the prompt are read
+    token,         // `token` was drawn; its text may come later
+    text,          // `text`: whole UTF-8 characters
+    finish,        // `result`: cancelled requests finish too, as interrupted
+    error,         // `error`: the request ended with it
+    dropped,       // the context was full: `known` tokens after the first `kept` were dropped, and
+                   // the last `all` are read again
+    drafter_lost,  // `text`: why; generation continues without a drafter
   };
   Kind kind;
   std::string_view text = {};
   TokenId token = 0;
   const LogProbabilities* log_probabilities = nullptr;  // of the token, if they were asked for
-  int known = 0, all = 0;
+  int known = 0, all = 0, kept = 0;
   const GenerateResult* result = nullptr;
   const Error* error = nullptr;
 };
@@ -42,6 +45,9 @@ class Inbox {
     RequestSettings settings;
     std::shared_ptr<const Rules> rules = nullptr;  // the text fits them; null: any text
     int priority = 0;                              // as in Scheduler::add()
+    // While it is set, the request gets no passes, because its receiver is slow. Call resume()
+    // after clearing it.
+    std::shared_ptr<const std::atomic<bool>> hold = nullptr;
     // Called by the thread that makes the passes: it must not wait. An Error that it throws ends
     // the request.
     std::function<void(const RequestEvent&)> on_event;
@@ -52,20 +58,46 @@ class Inbox {
     int64_t added = 0, ended = 0;
     int64_t passes = 0, tokens = 0;  // tokens: drawn
   };
+  // A request that is waiting or running.
+  struct Sequence {
+    Id id = 0;
+    int prompt_tokens = 0, known_tokens = 0, cached_tokens = 0;  // as in GenerateResult
+    int tokens = 0;                                              // drawn
+  };
+  // Pages of the KV cache. used: held by sequences; shared: held by several; idle: prefixes that no
+  // sequence holds; evicted: idle pages that were reused so far.
+  struct Pages {
+    int64_t total = 0, used = 0, shared = 0, idle = 0, evicted = 0;
+  };
+  struct Facts {
+    Counts counts;
+    Scheduler::Totals totals;  // its fields say what
+    Pages pages;
+    std::vector<Sequence> sequences;  // by id; without those that came after the last pass
+  };
 
-  // `budget`: as in Scheduler.
-  explicit Inbox(std::shared_ptr<LoadedModel> model, int budget = 0);
+  // `budget`, `most_slowdown`: as in Scheduler.
+  explicit Inbox(std::shared_ptr<LoadedModel> model, int budget = 0,
+                 double most_slowdown = kMostSlowdown);
+  static constexpr double kMostSlowdown = 2;
   ~Inbox();  // cancels all requests and waits for their last events
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
   // Any thread may call these.
+  //
+  // Compiles the rules of the job in the calling thread. Throws what LoadedModel::grammar() throws.
   Id add(Job job);
-  // Ends a request before its next pass, and in the middle of a pass that is only for requests that
-  // were cancelled. Does nothing if the request has ended.
+  // Ends a request before its next pass. A pass in which no request decodes is abandoned; any other
+  // takes at most PromptPortion::kMostPass or 1.5 times a decode step. Does nothing if the request
+  // has ended.
   void cancel(Id id);
-  Counts counts() const;  // as they were after the last pass; never waits for a pass
+  void resume();  // a job's `hold` was cleared
+  // As they were after the last pass. They never wait for a pass.
+  Counts counts() const;
+  Facts facts() const;
   void wait_until_idle() const;
+  const std::shared_ptr<LoadedModel>& model() const { return model_; }
 
  private:
   struct Entry;
@@ -73,9 +105,12 @@ class Inbox {
   void begin(Entry& entry);
   void end(Entry& entry, const Error* error);
   void end_all(const Error& error);
+  void publish();
 
   const std::shared_ptr<LoadedModel> model_;
   const int budget_;
+  const double most_slowdown_;
+  std::atomic<bool> abandon_ = false;
 
   mutable std::mutex mutex_;  // guards what follows, up to the blank line
   mutable std::condition_variable changed_;
@@ -83,11 +118,13 @@ class Inbox {
   std::map<Id, std::shared_ptr<std::atomic<bool>>>
       cancel_flags_;  // of requests that have not ended
   Counts counts_;
-  bool stop_ = false;
+  Facts facts_;  // without the counts
+  bool stop_ = false, woken_ = false;
 
   // Of the thread that makes the passes.
   std::unique_ptr<Scheduler> scheduler_;
   std::map<const Request*, std::unique_ptr<Entry>> entries_;
+  Scheduler::Totals earlier_;  // of schedulers that an error of a pass has ended
   int64_t tokens_ = 0;
   std::thread thread_;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ranges>
+#include <utility>
 
 #include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
@@ -25,9 +27,25 @@ void insert_by_turn(List& list, One one) {
 
 }  // namespace
 
-Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget)
+Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget, double most_slowdown,
+                     const std::atomic<bool>* abandon)
     : engine_(std::move(engine)),
-      budget_(budget > 0 ? std::min(budget, engine_->batch_length()) : engine_->batch_length()) {}
+      budget_(budget > 0 ? std::min(budget, engine_->batch_length()) : engine_->batch_length()),
+      portion_(most_slowdown),
+      abandon_(abandon) {}
+
+// After a preemption the text is read again, like a prompt.
+bool Scheduler::Running::reads() const {
+  return !request->begun() ||
+         int(request->history().size()) - session->position() > Governor::kMost + 1;
+}
+
+Scheduler::Totals Scheduler::Totals::operator+(const Totals& later) const {
+  Totals sum = later;
+  sum.passes += passes, sum.prompt_tokens += prompt_tokens, sum.prefix_tokens += prefix_tokens;
+  sum.drafted += drafted, sum.accepted += accepted, sum.preempted += preempted;
+  return sum;
+}
 
 std::vector<int64_t> Scheduler::pages_for(size_t tokens) const {
   // One more page for the first tokens of the answer.
@@ -36,12 +54,22 @@ std::vector<int64_t> Scheduler::pages_for(size_t tokens) const {
 }
 
 void Scheduler::add(Request& request, int priority) {
-  const std::vector<int64_t> need = pages_for(request.history().size());
-  for (size_t i = 0; i < need.size(); ++i)
-    if (const int64_t have = engine_->kv_cache().pools[i].size(); need[i] > have)
-      fail(Exit::memory, "a prompt of {} tokens needs {} pages of KV cache, the engine has {}",
-           request.history().size(), need[i], have);
-  insert_by_turn(waiting_, Waiting{{passes_ - kAgeing * priority, added_++}, &request});
+  const size_t tokens = request.history().size();
+  const auto suffice = [&](size_t n) {
+    const std::vector<int64_t> need = pages_for(n);
+    const std::vector<KvPool>& pools = engine_->kv_cache().pools;
+    return std::equal(need.begin(), need.end(), pools.begin(),
+                      [](int64_t pages, const KvPool& pool) { return pages <= pool.size(); });
+  };
+  if (!suffice(tokens)) {
+    const auto all = std::views::iota(size_t(1), tokens);
+    const auto most = int64_t(std::ranges::partition_point(all, suffice) - all.begin());
+    throw Error(Exit::memory,
+                fmt::format("the prompt has {} tokens, but the pages of the KV cache hold {}",
+                            tokens, most),
+                int64_t(tokens), most);
+  }
+  insert_by_turn(waiting_, Waiting{{totals_.passes - kAgeing * priority, added_++}, &request});
 }
 
 // If another request still reads the same prefix, the request waits for it and then forks its
@@ -69,13 +97,31 @@ std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
 
 void Scheduler::admit() {
   const size_t most = std::min(kMostRunning, size_t(budget_));
-  while (!full_ && !waiting_.empty() && running_.size() < most) {
-    const auto [turn, next] = waiting_.front();
-    std::unique_ptr<Session> session = session_for(*next);
-    if (!session) return;
-    insert_by_turn(running_, Running{turn, next, std::move(session)});
-    waiting_.pop_front();
+  for (;;) {
+    const auto next =
+        std::ranges::find_if(waiting_, [](const Waiting& w) { return !w.request->held(); });
+    if (next == waiting_.end()) return;
+    std::unique_ptr<Session> session;
+    if (!full_ && running_.size() < most) session = session_for(*next->request);
+    if (session) {
+      insert_by_turn(running_, Running{next->turn, next->request, std::move(session)});
+      waiting_.erase(next);
+    } else if (!preempt_held()) {
+      return;
+    }
   }
+}
+
+// Releases the pages of a held request. False if none is running.
+bool Scheduler::preempt_held() {
+  const auto held = std::find_if(running_.rbegin(), running_.rend(),
+                                 [](const Running& r) { return r.request->held(); });
+  if (held == running_.rend()) return false;
+  insert_by_turn(waiting_, Waiting{held->turn, held->request});
+  running_.erase(std::next(held).base());
+  ++totals_.preempted;
+  full_ = false;
+  return true;
 }
 
 // First the next tokens and draft tokens of the requests that decode, then prompts, up to the
@@ -83,16 +129,18 @@ void Scheduler::admit() {
 std::vector<Extension> Scheduler::extensions() {
   std::vector<Extension> out;
   in_pass_.clear();
-  const auto decoding = int(std::count_if(running_.begin(), running_.end(),
-                                          [](const Running& r) { return r.request->begun(); }));
+  int decoding = 0, reading = 0;
+  for (const Running& r : running_)
+    if (!r.request->held()) ++(r.reads() ? reading : decoding);
   // No governor knows the cost of a pass in which a prompt is read: kMost turns drafting off.
-  const int others = decoding == running() ? decoding - 1 : Governor::kMost;
+  const int others = reading == 0 ? decoding - 1 : Governor::kMost;
   int left = decoding > 0 ? budget_ : engine_->batch_length(), drafted = 0;
-  for (const bool begun : {true, false})
+  for (const bool reads : {false, true}) {
+    if (reads && reading > 0) left = std::min(left, portion_.tokens(decoding, left));
     for (Running& r : running_) {
-      if (r.request->begun() != begun || left <= 0) continue;
+      if (r.request->held() || r.reads() != reads || left <= 0) continue;
       // Each request after this one keeps room for a token.
-      const int reserved = begun ? decoding - 1 - int(out.size()) : 0;
+      const int reserved = reads ? 0 : decoding - 1 - int(out.size());
       try {
         out.push_back(r.request->next(*r.session, left - reserved, others, drafted));
       } catch (const Error& error) {
@@ -101,8 +149,11 @@ std::vector<Extension> Scheduler::extensions() {
       }
       in_pass_.push_back(&r);
       left -= int(out.back().size());
-      if (begun) drafted += int(out.back().size()) - 1;
+      if (!reads) drafted += int(out.back().size()) - 1;
     }
+  }
+  if (abandon_ && decoding == 0 && !abandoned_)
+    for (Extension& one : out) one.interrupt = abandon_;
   return out;
 }
 
@@ -110,14 +161,16 @@ bool Scheduler::step() {
   ended_.clear();
   remove_ended();
   admit();
-  if (running_.empty()) return false;
+  stalled_ = running_.empty() && !waiting_.empty();
+  if (running_.empty()) return stalled_;
   const std::vector<Extension> pass = extensions();
-  if (pass.empty()) {  // all running requests failed
+  if (pass.empty()) {  // all running requests failed or are held
     remove_ended();
+    stalled_ = ended_.empty();
     return running() + waiting() > 0;
   }
   const auto start = std::chrono::steady_clock::now();
-  ++passes_;
+  ++totals_.passes;
   try {
     draw_all(pass, draws_);
   } catch (const Error& error) {
@@ -127,6 +180,7 @@ bool Scheduler::step() {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   learn(in_pass_, pass, draws_, took.count());
+  count(pass, took.count());
   for (size_t i = 0; i < pass.size(); ++i) try {
       in_pass_[i]->request->take(draws_[i], int(pass.size()));
     } catch (const Error& error) {
@@ -138,8 +192,10 @@ bool Scheduler::step() {
 
 void Scheduler::preempt(const Error& error) {
   if (error.code != Exit::memory) throw error;
+  if (preempt_held()) return;
   Running last = std::move(running_.back());
   running_.pop_back();
+  ++totals_.preempted;
   full_ = !running_.empty();
   if (running_.empty()) last.request->error = error;
   insert_by_turn(waiting_, Waiting{last.turn, last.request});
@@ -160,6 +216,28 @@ void Scheduler::learn(const std::vector<Running*>& running, const std::vector<Ex
     governor->learn_pass(int(tokens), int(pass.size()), int(made), seconds);
     done.push_back(governor);
   }
+}
+
+// Of a pass that was made, before its draws are taken.
+void Scheduler::count(const std::vector<Extension>& pass, double seconds) {
+  abandoned_ = draws_[0].abandoned;
+  if (abandoned_) return;
+  int decoding = 0, prompt = 0;
+  for (size_t i = 0; i < pass.size(); ++i) {
+    Running& r = *in_pass_[i];
+    if (!std::exchange(r.counted, true)) totals_.prefix_tokens += r.request->so_far().cached_tokens;
+    // Only a decode step wants draws of all its tokens.
+    const bool decodes = r.request->begun() && pass[i].wanted > 0 &&
+                         pass[i].tokens.size() <= size_t(Governor::kMost) + 1;
+    (decodes ? decoding : prompt) += int(pass[i].size());
+    totals_.drafted += int64_t(pass[i].draft.size());
+    if (pass[i].wanted > 0)
+      totals_.accepted += std::max(int64_t(draws_[i].tokens.size()) - 1, int64_t(0));
+  }
+  totals_.prompt_tokens += prompt;
+  totals_.width = int(pass.size()), totals_.tokens = decoding + prompt;
+  totals_.seconds = seconds;
+  portion_.learn(decoding, prompt, seconds);
 }
 
 void Scheduler::remove_ended() {

@@ -1,12 +1,14 @@
 // Runs many requests in one engine (iteration-level scheduling: Orca, Yu et al. 2022). Requests
-// join and leave between passes. Prompts are read in portions, in the same passes in which other
-// requests decode. The other requests change the time of a text and never its bytes. Not
-// thread-safe: one thread adds requests and runs passes.
+// join and leave between passes. Prompts are read in portions (prompt_portion.h), in the same
+// passes in which other requests decode. The other requests change the time of a text and never its
+// bytes. Not thread-safe: one thread adds requests and runs passes.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
 
+#include "engine/requests/prompt_portion.h"
 #include "engine/requests/request.h"
 
 namespace chaski {
@@ -14,8 +16,11 @@ namespace chaski {
 class Scheduler {
  public:
   // `budget`: most tokens of a pass, without draft tokens, while a request decodes; 0: as many as a
-  // pass can have.
-  explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0);
+  // pass can have. `most_slowdown`: as in PromptPortion. `abandon`: a pass in which no request
+  // decodes is abandoned when it is set, and its tokens are read again; the pass after it is not.
+  // Without `abandon`, a pass is abandoned when all its requests are interrupted.
+  explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0, double most_slowdown = 0,
+                     const std::atomic<bool>* abandon = nullptr);
 
   // A request that is one priority higher goes first if it came at most this many passes later.
   static constexpr int64_t kAgeing = 64;
@@ -24,14 +29,15 @@ class Scheduler {
   // priority, so no request waits forever. The turn decides which request starts first, whose
   // prompt is read first, and which one keeps its pages. A request starts when there are pages for
   // its prompt. If a running request has the same prefix, the prefix is read once. The request must
-  // outlive its own end. Throws Error(memory) if the engine never has enough pages for it.
+  // outlive its own end. Throws Error(memory) with Error::need and have if the engine never has
+  // enough pages for it.
   void add(Request& request, int priority = 0);
 
   // Runs one pass for all running requests. False when no request is left. These end one request
   // and leave the others alone (see Request::error): an interrupt, logits that are not finite, an
   // Error of its sink or drafter, and too little memory for this request alone. When pages run out,
-  // the running request with the last turn is preempted and later reads its text again. Throws
-  // other Errors of a pass.
+  // the running request with the last turn is preempted and later reads its text again; held
+  // requests (RequestWiring::hold) come first. Throws other Errors of a pass.
   bool step();
 
   // The requests that ended in the last step; after a step that threw, some may be missing.
@@ -39,6 +45,21 @@ class Scheduler {
 
   int running() const { return int(running_.size()); }
   int waiting() const { return int(waiting_.size()); }
+  // Whether the last step made no pass because all requests are held.
+  bool stalled() const { return stalled_; }
+
+  struct Totals {
+    int64_t passes = 0;
+    int64_t prompt_tokens = 0;          // read, also again after a preemption
+    int64_t prefix_tokens = 0;          // of prompts, not read because their pages were there
+    int64_t drafted = 0, accepted = 0;  // draft tokens
+    int64_t preempted = 0;              // requests
+    int width = 0, tokens = 0;          // requests and tokens of the last pass
+    double seconds = 0;                 // that it took
+    // Sums; the last pass is that of `later`.
+    Totals operator+(const Totals& later) const;
+  };
+  const Totals& totals() const { return totals_; }
 
  private:
   struct Turn {
@@ -53,6 +74,8 @@ class Scheduler {
     Turn turn;
     Request* request;
     std::unique_ptr<Session> session;
+    bool counted = false;  // its prefix is in the totals
+    bool reads() const;    // more tokens than those of a decode step
   };
 
   void admit();
@@ -61,13 +84,19 @@ class Scheduler {
   std::vector<int64_t> pages_for(size_t tokens) const;
   std::vector<Extension> extensions();
   void preempt(const Error& error);
+  bool preempt_held();
+  void count(const std::vector<Extension>& pass, double seconds);
   static void learn(const std::vector<Running*>& running, const std::vector<Extension>& pass,
                     const std::vector<Draws>& draws, double seconds);
   void remove_ended();
 
   std::shared_ptr<Engine> engine_;
   const int budget_;
-  int64_t passes_ = 0, added_ = 0;
+  PromptPortion portion_;
+  const std::atomic<bool>* const abandon_;
+  Totals totals_;
+  int64_t added_ = 0;
+  bool stalled_ = false, abandoned_ = false;  // abandoned_: the last pass was
   std::deque<Waiting> waiting_;    // by turn
   std::vector<Running> running_;   // by turn
   std::vector<Running*> in_pass_;  // by extension

@@ -1,0 +1,242 @@
+// Texts that threads generate in an inbox: the same as alone, whatever the other requests do.
+// `make tsan` runs these cases under ThreadSanitizer.
+#include "engine/requests/serving.h"
+
+#include <random>
+#include <thread>
+
+#include "engine/grammar/regex.h"
+#include "engine/pages/kv_cache.h"
+#include "tests/kit/engine_support.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+namespace {
+
+std::shared_ptr<Engine> on_two_threads(int context = 0) {
+  EngineOptions o;
+  o.device = "cpu", o.threads = 2, o.threads_fixed = true, o.context = context;
+  return Engine::open(o);
+}
+
+std::shared_ptr<LoadedModel> with_ngrams(const std::shared_ptr<Engine>& engine) {
+  return std::make_shared<LoadedModel>(
+      engine, [](const SamplerOptions&) { return ngram_drafter(); }, 3);
+}
+
+struct Text {
+  std::string text;
+  std::vector<TokenId> tokens;
+};
+
+constexpr int kThreads = 8, kEach = 14, kKinds = 28;
+
+GenerateOptions options_of(int i, const std::shared_ptr<const Rules>& rules) {
+  GenerateOptions o = drawn(i % 3 ? 0.8 : 0, uint64_t(i), 6 + 18 * (i % 4));
+  if (i % 5 == 2) o.stop = {"ball", "dog"};
+  if (i % 7 == 3) o.scored = 2;
+  if (i % 7 == 5) o.rules = rules, o.ignore_end = false;
+  return o;
+}
+
+TEST_CASE("serving: 112 texts of 8 threads are those alone, beside cancels, drafts, preemption") {
+  const auto rules = parse_regex({"--regex", "[a-z ]{4,12}\\."});
+  std::vector<GenerateResult> alone;
+  {
+    const auto engine = on_two_threads();
+    Grammar grammar(rules, engine->tokenizer());
+    for (int i = 0; i < kKinds; ++i) {
+      GenerateOptions o = options_of(i, rules);
+      if (o.rules) o.grammar = &grammar;
+      alone.push_back(generate(*engine->session(), prompt_for(*engine, i), o, kUnheard));
+    }
+  }
+  const auto engine = on_two_threads();
+  // Fewer pages than 8 threads need, so that requests wait and are preempted.
+  KvPool& pool = engine->kv_cache().pools[0];
+  while (pool.size() - pool.in_use() > 9) pool.take();
+  const int64_t taken = pool.in_use();
+  std::vector<std::string> wrong(kThreads);
+  {
+    Inbox inbox(with_ngrams(engine));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        std::mt19937 random{unsigned(t)};
+        for (int k = 0; k < kEach; ++k) {
+          const int i = (t * kEach + k) % kKinds;
+          GenerateOptions o = options_of(i, rules);
+          Text heard;
+          o.on_token = [&](TokenId token, const LogProbabilities*) {
+            heard.tokens.push_back(token);
+          };
+          const GenerateResult r =
+              generate(inbox, prompt_for(*engine, i), o,
+                       [&](std::string_view part) { heard.text += part; }, int(random() % 3));
+          const GenerateResult& want = alone[size_t(i)];
+          if (r.tokens != want.tokens || r.text != want.text || r.finish != want.finish ||
+              heard.text != want.text || heard.tokens != want.tokens ||
+              r.mean_log_probability != want.mean_log_probability)
+            wrong[size_t(t)] += std::to_string(i) + " ";
+          if (k % 3) continue;
+          std::atomic<bool> interrupt = false;
+          GenerateOptions endless = drawn(0.9, random(), -1);
+          endless.context_policy = ContextPolicy::shift;
+          endless.interrupt = &interrupt;
+          const int last = int(random() % 20);
+          int drawn = 0;
+          endless.on_token = [&](TokenId, const LogProbabilities*) {
+            if (++drawn > last) interrupt = true;
+          };
+          const GenerateResult cut = generate(inbox, prompt_for(*engine, k), endless, kUnheard);
+          if (cut.finish != Finish::interrupted) wrong[size_t(t)] += "uncut ";
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    inbox.wait_until_idle();
+    const Inbox::Facts facts = inbox.facts();
+    CHECK(facts.totals.preempted > 0);
+    CHECK(facts.totals.drafted > 0);
+    CHECK(facts.totals.prefix_tokens > 0);
+    CHECK(facts.totals.accepted <= facts.totals.drafted);
+    CHECK(facts.pages.used == taken);
+    CHECK(facts.sequences.empty());
+  }
+  for (const std::string& of_thread : wrong) CHECK(of_thread.empty());
+}
+
+TEST_CASE("serving: several texts of one prompt read it once") {
+  const auto engine = on_two_threads();
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 70) {
+    const auto more = prompt_for(*engine, 3);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  }
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  std::vector<GenerateOptions> options;
+  for (int i = 0; i < 4; ++i) options.push_back(drawn(0.8, uint64_t(i), 12));
+  std::vector<std::string> heard(4);
+  const std::vector<GenerateResult> all =
+      generate_all(inbox, prompt, options,
+                   [&](size_t which, std::string_view part) { heard[which] += part; });
+  inbox.wait_until_idle();
+  // Each other text reads the last token for its own draw.
+  CHECK(inbox.facts().totals.prompt_tokens <= int64_t(prompt.size()) + 3);
+  const auto fresh = on_two_threads();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto want = generate(*fresh->session(), prompt, options[i], kUnheard);
+    CHECK(all[i].text == want.text);
+    CHECK(heard[i] == want.text);
+  }
+}
+
+TEST_CASE("serving: a receiver that does not take its text holds up itself only") {
+  const auto engine = on_two_threads(4096);
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  const auto prompt = prompt_for(*engine, 1);
+  std::atomic<bool> others_done = false, stuck = false;
+  GenerateResult slow;
+  std::thread receiver([&] {
+    GenerateOptions o = drawn(0.8, 5, 1500);
+    o.context_policy = ContextPolicy::shift;
+    slow = generate(inbox, prompt, o, [&](std::string_view) {
+      stuck = true;
+      while (!others_done) std::this_thread::yield();
+    });
+  });
+  while (!stuck) std::this_thread::yield();
+  // The queue of the stuck receiver fills, and then its request gets no passes.
+  int64_t tokens = -1;
+  while (inbox.counts().tokens != tokens) {
+    tokens = inbox.counts().tokens;
+    generate(inbox, prompt_for(*engine, 2), drawn(0.8, 1, 30), kUnheard);
+    tokens += 30;
+  }
+  // The facts of a pass come after its last events.
+  while (inbox.facts().sequences.size() != 1) std::this_thread::yield();
+  const Inbox::Facts facts = inbox.facts();
+  CHECK(facts.sequences[0].tokens < 1500);
+  CHECK(facts.counts.running + facts.counts.waiting == 1);
+  others_done = true;
+  receiver.join();
+  GenerateOptions o = drawn(0.8, 5, 1500);
+  o.context_policy = ContextPolicy::shift;
+  CHECK(slow.tokens ==
+        generate(*on_two_threads(4096)->session(), prompt, o, kUnheard).tokens);
+}
+
+TEST_CASE("serving: an error is thrown with its numbers, and what the receiver throws ends it") {
+  const auto engine = on_two_threads(128);
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  const auto error_of = [&](std::span<const TokenId> prompt, const Sink& sink) {
+    try {
+      generate(inbox, prompt, drawn(0.8, 1, 20), sink);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(Exit::done, "");
+  };
+  const std::vector<TokenId> long_prompt(500, 5), whole(100, 5);
+  const Error too_long = error_of(long_prompt, kUnheard);
+  CHECK(too_long.code == Exit::prompt_too_long);
+  CHECK(too_long.need == 500);
+  CHECK(too_long.have == 128);
+  const Error left = error_of(prompt_for(*engine, 1), [](std::string_view) {
+    fail(Exit::io, "the reader has gone");
+  });
+  CHECK(std::string(left.what()) == "the reader has gone");
+  inbox.wait_until_idle();
+  for (const KvPool& pool : engine->kv_cache().pools) CHECK(pool.in_use() == 0);
+}
+
+TEST_CASE("serving: a prompt whose pages can never suffice fails alone with both numbers") {
+  auto engine = on_two_threads(128);
+  auto& pools = engine->kv_cache().pools;
+  const KvPool whole = std::move(pools[0]);
+  pools[0] = KvPool(4, [](int32_t, int32_t) {});
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  try {
+    generate(inbox, std::vector<TokenId>(100, 5), drawn(0.8, 1, 20), kUnheard);
+    FAIL("the prompt needs more than 4 pages");
+  } catch (const Error& error) {
+    CHECK(error.code == Exit::memory);
+    CHECK(error.need == 100);
+    CHECK(error.have < 64);
+    CHECK(error.have >= 16);
+  }
+  CHECK(generate(inbox, std::vector<TokenId>(5, 5), drawn(0.8, 1, 3), kUnheard).tokens.size() == 3);
+}
+
+TEST_CASE("serving: the portion of a prompt keeps a pass within its limit, and grows as it learns") {
+  constexpr double kStep = 0.02, kToken = 0.001;  // seconds
+  PromptPortion portion(2);
+  CHECK(portion.tokens(4, 512) == 0);  // to measure the step
+  const auto pass = [&](int decoding, int prompt) {
+    const double seconds = (decoding > 0 ? kStep : 0.01) + kToken * prompt;
+    portion.learn(decoding, prompt, seconds);
+    return seconds;
+  };
+  pass(4, 0);
+  CHECK(portion.step_seconds(4) == kStep);
+  CHECK(portion.tokens(4, 512) == PromptPortion::kFirst);
+  int read = 0;
+  for (int i = 0; i < 50; ++i) {
+    const int n = portion.tokens(4, 512);
+    CHECK(pass(4, n) <= 2 * kStep * 1.001);
+    read = n;
+  }
+  CHECK(read >= 16);
+  pass(4, 0);
+  // Tokens that become dearer, as in a long context, make it smaller.
+  for (int i = 0; i < 30; ++i) portion.learn(4, portion.tokens(4, 512), 0.2);
+  CHECK(portion.tokens(4, 512) == 1);
+  CHECK(portion.tokens(5, 512) == 0);  // another step
+  // Without decoding requests the time of a pass has another limit.
+  PromptPortion reading(2);
+  for (int i = 0; i < 40; ++i) reading.learn(0, reading.tokens(0, 512), kToken * 1.0);
+  CHECK(reading.tokens(0, 512) == 512);
+  CHECK(PromptPortion(0).tokens(4, 300) == 300);
+}
+
+}  // namespace
+}  // namespace chaski::test
