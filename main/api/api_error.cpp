@@ -24,8 +24,11 @@ ApiError api_error_of(const Error& error) {
     case Exit::usage:
       return of(400, kInvalid, "invalid_value");
     case Exit::prompt_too_long:
-    case Exit::memory:
-      return of(400, kInvalid, kTooLong);
+    case Exit::memory: {
+      ApiError out = of(400, kInvalid, kTooLong);
+      out.prompt_tokens = int(error.need), out.context = int(error.have);
+      return out;
+    }
     case Exit::non_finite:
       return of(500, kServer, "non_finite");
     default:

@@ -19,7 +19,6 @@ struct ApiError : std::runtime_error {
   int status;              // of HTTP
   std::string type, code;  // OpenAI's: "invalid_request_error", "context_length_exceeded"
   std::string param;       // the path of the field: "messages[2].content"; empty: no field
-  int retry_after = 0;     // seconds until the client may try again; 0: not said
   int prompt_tokens = 0, context = 0;  // of context_length_exceeded, if they are known
 };
 

@@ -105,6 +105,7 @@ GenerateOptions options_of(const AnswerSettings& settings, int number,
   GenerateOptions options;
   static_cast<RequestSettings&>(options) = settings.request;
   options.sampling.seed += uint64_t(number);
+  options.rules = settings.rules;
   options.interrupt = &interrupt;
   options.on_read = [&on_event](int known, int all) {
     on_event({.kind = ChatEvent::Kind::reading, .count = size_t(known), .all = size_t(all)});
@@ -158,12 +159,8 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
   const GenerateOptions options =
       options_of(request.settings, number, request.parallel_calls ? gone : ending.flag(), on_event);
   try {
-    const Answer answer = conversation->answer(
-        options, true,
-        [&](std::span<const TokenId> prompt, const GenerateOptions& all, const Sink& sink) {
-          return served.generate(prompt, all, request.settings.rules, sink);
-        },
-        [&](const AnswerEvent& event) {
+    const Answer answer =
+        conversation->answer(options, true, served.generate, [&](const AnswerEvent& event) {
           reader.take(event);
           ending.look(reader.is_enough());
         });
@@ -187,9 +184,9 @@ GenerateResult complete_text(const ServedModel& served, const TextRequest& reque
     throw too_long(int(request.prompt.size()), served.engine().context_length());
   on_event({.kind = ChatEvent::Kind::prompt, .count = request.prompt.size()});
   try {
-    return served.generate(
-        request.prompt, options, request.settings.rules,
-        [&](std::string_view part) { on_event({.kind = ChatEvent::Kind::text, .text = part}); });
+    return served.generate(request.prompt, options, [&](std::string_view part) {
+      on_event({.kind = ChatEvent::Kind::text, .text = part});
+    });
   } catch (const Error& error) {
     throw api_error_of(error);
   }

@@ -21,13 +21,10 @@ struct ServedModel {
   std::shared_ptr<LoadedModel> model;
   DefaultSettings defaults;
   TemplateChoice chat_template = {};  // empty: the model's own
-  // Generates one text and returns when it has ended. `options`, `rules` and `sink` are used only
-  // by the calling thread and only during the call, apart from options.interrupt. Many threads may
-  // call it at once.
-  using Generate =
-      std::function<GenerateResult(std::span<const TokenId> prompt, const GenerateOptions& options,
-                                   const std::shared_ptr<const Rules>& rules, const Sink& sink)>;
-  Generate generate;
+  // Generates one text and returns when it has ended. Of the wiring of its options, `rules`,
+  // `interrupt` and the functions are used, which the calling thread calls. Many threads may call
+  // it at once.
+  Conversation::Generate generate;
 
   Engine& engine() const { return *model->engine(); }
 };

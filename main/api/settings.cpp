@@ -87,14 +87,13 @@ void constrain(const Field& field, const std::string& text, AnswerSettings& sett
   settings.rules_field = field.path();
 }
 
-ContextPolicy policy_of(const Field& field) {
-  const std::string name = field.one_of({"stop", "shift", "sinks"});
-  return name == "stop"    ? ContextPolicy::stop
-         : name == "shift" ? ContextPolicy::shift
-                           : ContextPolicy::sinks;
-}
-
 }  // namespace
+
+ContextPolicy context_policy_of(const std::string& name) {
+  return name == "shift"   ? ContextPolicy::shift
+         : name == "sinks" ? ContextPolicy::sinks
+                           : ContextPolicy::stop;
+}
 
 std::vector<std::string> names_of_parameter(const std::string& flag) {
   std::string name = flag.substr(2);
@@ -153,7 +152,7 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
   }
   read_most_tokens(fields, {"max_tokens", "max_completion_tokens", "n_predict"}, out.request);
   if (const auto field = fields.find("context_policy"))
-    out.request.context_policy = policy_of(*field);
+    out.request.context_policy = context_policy_of(field->one_of({"stop", "shift", "sinks"}));
   if (const auto field = fields.find("grammar"); field && field->text() != "")
     constrain(*field, field->text(), out, parse_gbnf);
   if (const auto field = fields.find("json_schema")) constrain_to_schema(*field, out);

@@ -24,6 +24,9 @@ struct AnswerSettings {
   std::string rules_field;             // the path of the field that gave them
 };
 
+// Of --context-policy.
+ContextPolicy context_policy_of(const std::string& name);
+
 // Names that other programs use for a parameter with the flag `flag`, after its own one.
 std::vector<std::string> names_of_parameter(const std::string& flag);
 

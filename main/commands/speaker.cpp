@@ -6,6 +6,7 @@
 
 #include "engine/drafting/draft_eagle.h"
 #include "engine/shelf/model_file.h"
+#include "main/api/settings.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
 
@@ -35,13 +36,19 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
   }
 }
 
-ContextPolicy policy_of(const std::string& name) {
-  return name == "shift"   ? ContextPolicy::shift
-         : name == "sinks" ? ContextPolicy::sinks
-                           : ContextPolicy::stop;
-}
-
 }  // namespace
+
+std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags) {
+  const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
+  engine->tokenizer();  // throws now if the model has no tokenizer
+  NewDrafter drafters;
+  if (flags.draft != "none")
+    drafters = open_drafter({.name = flags.draft,
+                             .target = engine,
+                             .sessions = flags.model.options().sessions,
+                             .open_model = [&] { return open_draft(flags); }});
+  return std::make_shared<LoadedModel>(engine, std::move(drafters), flags.draft_length);
+}
 
 std::string Speaker::drop_line(int dropped, int before, int after) const {
   return fmt::format(
@@ -92,8 +99,8 @@ void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> ne
   const std::atomic<bool>* const interrupt = options.interrupt;
   options = flags.generate;
   options.interrupt = interrupt;
-  const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
-  engine->tokenizer();  // throws now if the model has no tokenizer
+  model = open_loaded_model(flags);
+  const std::shared_ptr<Engine>& engine = model->engine();
   if (!flags.answer_cache.empty() && flags.repeats_answers()) open_answers(flags.answer_cache);
   session = engine->session();
   options.on_drop = [this](int dropped, int before, int after) {
@@ -107,16 +114,8 @@ void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> ne
       has_next_layer(engine->path()))
     put_notice(fmt::format("{0} has a layer that predicts draft tokens: --draft {0} uses it",
                            engine->path()));
-  NewDrafter drafters;
-  if (flags.draft != "none") {
-    drafters = open_drafter({.name = flags.draft,
-                             .target = engine,
-                             .sessions = flags.model.options().sessions,
-                             .open_model = [&] { return open_draft(flags); }});
-    options.draft_length = flags.draft_length;
-    options.governor = &governor;
-  }
-  model = std::make_unique<LoadedModel>(engine, std::move(drafters), flags.draft_length);
+  if (flags.draft != "none")
+    options.draft_length = flags.draft_length, options.governor = &governor;
   constrain(new_rules, flags.grammar_flag());
   set(flags);
 }
@@ -140,7 +139,7 @@ void Speaker::constrain(const std::shared_ptr<const Rules>& new_rules, const cha
 void Speaker::set(const GenerationFlags& settings) {
   options.sampling = settings.generate.sampling;
   options.max_tokens = settings.generate.max_tokens, options.stop = settings.generate.stop;
-  options.context_policy = policy_of(settings.context_policy);
+  options.context_policy = context_policy_of(settings.context_policy);
   drafter = model->drafter(options.sampling);
   options.drafter = drafter.get();
 }

@@ -10,8 +10,12 @@
 
 namespace chaski {
 
+// Opens the model of the flags, and that of --draft. Throws what open_engine() throws, and
+// Error(bad_file) if the model has no tokenizer.
+std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags);
+
 struct Speaker {
-  std::unique_ptr<LoadedModel> model;
+  std::shared_ptr<LoadedModel> model;
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;    // null with --draft none
   std::shared_ptr<const Rules> rules;  // of all texts; null: none

@@ -202,7 +202,8 @@ void declare_keep_converted(Flags& flags, std::string& text) {
 
 std::shared_ptr<Engine> open_engine(EngineOptions options) {
   std::optional<ProgressBar> bar;
-  options.upload = [&](uint64_t done, uint64_t all) {
+  options.upload = [&, more = options.upload](uint64_t done, uint64_t all) {
+    if (more) more(done, all);
     if (!bar) bar.emplace(ProgressScale{double(all) / 1e6, "MB"});
     bar->show({"to the GPU", done, all});
   };
