@@ -178,6 +178,25 @@ void seed_grammars() {
            kSeam + R"([1,null,"ab"])");
 }
 
+void seed_bodies() {
+  seed(
+      "api", "chat",
+      R"({"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":)"
+      R"("text","text":"Hi"}]},{"role":"assistant","content":null,"reasoning_content":"x",)"
+      R"("tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
+      R"({"role":"tool","tool_call_id":"a","content":"1"}],"tools":[{"type":"function",)"
+      R"("function":{"name":"f","parameters":{"type":"object"}}}],"tool_choice":{"type":)"
+      R"("function","function":{"name":"f"}},"parallel_tool_calls":false,"stream":true,)"
+      R"("stream_options":{"include_usage":true},"chat_template_kwargs":{"enable_thinking":true}})");
+  seed("api", "settings",
+       R"({"temperature":0.5,"top_k":40,"seed":-1,"stop":["a","b"],"max_tokens":5,"logit_bias":)"
+       R"({"5":-1.5},"samplers":["top_k","temperature"],"dry_multiplier":0.8,"mirostat":2,)"
+       R"("mirostat_tau":5,"ban":["x"],"response_format":{"type":"json_schema","json_schema":)"
+       R"({"name":"n","schema":{"type":"object"}}},"odd":{"n":[1,null]}})");
+  seed("api", "grammar", R"({"grammar":"root ::= [a-z]+ \"x\"","n_predict":3,"ignore_eos":true})");
+  seed("api", "regex", R"({"regex":"a{2,3}","logit_bias":[[1,false],[2,0.5]],"seed":1})");
+}
+
 }  // namespace
 
 TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
@@ -186,10 +205,11 @@ TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
   seed_sentencepiece();
   seed_texts();
   seed_grammars();
+  seed_bodies();
 }
 
 TEST_CASE("fuzz/the corpus through every target") {
-  CHECK(fuzz::targets().size() == 11);
+  CHECK(fuzz::targets().size() == 12);
   for (const fuzz::Target& target : fuzz::targets()) {
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(kCorpus + target.name)) {
