@@ -41,11 +41,13 @@ TESTS_QUICK := $(if $(filter-out debug,$(MODE)),-O0)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
+EVENT    := -levent_extra -levent_core
 # Debian has no static fmt, so a static build compiles it from its headers. Its objects differ and go to build/static.
 ifeq ($(STATIC),1)
 CXXFLAGS += -DFMT_HEADER_ONLY
 LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lpcre2-8 -lutf8proc -lxxhash -Wl,-Bdynamic -pthread
 EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
+EVENT    := -Wl,-Bstatic -levent_extra -levent_core -Wl,-Bdynamic
 endif
 
 # Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-512 is built if this machine
@@ -134,13 +136,13 @@ TEST_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(TEST_SRC)))
 all: $(BUILD)/chaski
 
 $(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
-	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(EVENT) $(LIBS)
 	@echo "  LINK $@"; $(CUDA_NOTE)
 
 # Two test programs: the CUDA cases over the shim, all other cases over the library. If several objects define an inline function, the
 # linker keeps the first one; so the CUDA program gets the checked functions and the other program the optimized ones.
 CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)) $(BUILD)/tests/main.o
-$(BUILD)/tests.bin: $(LIB_OBJ) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
+$(BUILD)/tests.bin: $(LIB_OBJ) $(filter $(BUILD)/main/api/%,$(MAIN_OBJ)) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(CUDA_TEST_OBJ)
@@ -150,7 +152,7 @@ $(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(
 # The whole program over the shim, to test --device cuda without a GPU.
 $(BUILD)/tests/chaski-shim: $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
-	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(EVENT) $(LIBS)
 
 # For a GPU: the library's own objects, and tests built with the real CUDA headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda/*.cpp))
@@ -298,9 +300,10 @@ neon:
 FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14))
 FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
-FUZZ_SRC     := $(filter quant/% ggml-like-tensor/% models/% engine/text/% engine/grammar/% engine/conversation/%,$(filter-out ggml-like-tensor/cpu/%,$(SOURCES)))
+FUZZ_SRC     := $(filter quant/% ggml-like-tensor/% models/% engine/text/% engine/grammar/% engine/sampling/% engine/conversation/%,$(filter-out ggml-like-tensor/cpu/%,$(SOURCES)))
 FUZZ_UNITS   := $(filter $(addsuffix unit,$(sort $(dir $(FUZZ_SRC)))),$(UNITS))
-FUZZ_OBJ     := $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
+# Of the API the files that read a body: the others need a model.
+FUZZ_OBJ     := $(patsubst %,build/fuzz/main/api/%.o,api_error fields settings openai_parts) $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
 fuzz:
 	FUZZ_CXX="$(FUZZ_CXX)" scripts/check/fuzz.sh $(FUZZ_TARGETS)
 fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)

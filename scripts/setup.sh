@@ -4,9 +4,9 @@
 #   --dev    also packages for make format, make neon, make fuzz, make deb, make dist and the tests of man pages and completions
 #   --print  only print the names of the packages; --print fedora and --print debian: of that system
 set -eu
-debian="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev"
+debian="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev libevent-dev"
 debian_dev="dpkg-dev debootstrap python3 man-db mandoc zsh fish clang-format clang libclang-rt-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
-fedora="gcc-c++ make binutils cli11-devel fmt-devel doctest-devel openblas-serial json-devel pcre2-devel utf8proc-devel xxhash-devel libedit-devel tomlplusplus-devel libcurl-devel"
+fedora="gcc-c++ make binutils cli11-devel fmt-devel doctest-devel openblas-serial json-devel pcre2-devel utf8proc-devel xxhash-devel libedit-devel tomlplusplus-devel libcurl-devel libevent-devel"
 fedora_dev="dpkg-dev debootstrap python3 man-db mandoc zsh fish clang-tools-extra clang compiler-rt qemu-user-static gcc-c++-aarch64-linux-gnu"
 
 dev=0 print=0 system=""
@@ -47,7 +47,7 @@ if [ -n "$system" ]; then
 fi
 
 bad=0
-for header in CLI/CLI.hpp fmt/format.h doctest/doctest.h nlohmann/json.hpp pcre2.h utf8proc.h xxhash.h editline/readline.h toml++/toml.h curl/curl.h; do
+for header in CLI/CLI.hpp fmt/format.h doctest/doctest.h nlohmann/json.hpp pcre2.h utf8proc.h xxhash.h editline/readline.h toml++/toml.h curl/curl.h event2/http.h; do
   echo "#define PCRE2_CODE_UNIT_WIDTH 8
 #include <stdio.h>
 #include <$header>" | ${CXX:-g++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "setup: header <$header> is missing" >&2; bad=1; }

@@ -18,6 +18,8 @@ constexpr Variable kVariables[] = {
      "hosts that chaski pull contacts without a proxy, separated by commas (also no_proxy)"},
     {"CHASKI_ISA", "instruction set to use, such as avx2 or scalar (default: the fastest)"},
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},
+    {"LISTEN_FDS", "number of sockets that systemd hands to chaski serve"},
+    {"LISTEN_PID", "process that these sockets are for"},
     {"VISUAL", "text editor for /edit of chaski chat, before EDITOR"},
     {"EDITOR", "text editor for /edit of chaski chat"},
     {"NO_COLOR", "if not empty, print no dim text"},

@@ -1,0 +1,172 @@
+// chaski serve: a local server that speaks the interfaces of OpenAI and llama-server. stdout gets
+// its address, stderr a line of JSON for each request.
+#include <csignal>
+#include <filesystem>
+#include <memory>
+
+#include "main/commands/speaker.h"
+#include "main/flags/commands.h"
+#include "main/flags/values.h"
+#include "main/serve/service.h"
+#include "main/terminal/output.h"
+#include "main/terminal/signals.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr int kMostThreads = 256, kMostQueue = 100'000, kMostPort = 65535, kMostIdle = 86400;
+// Sessions for which a device reserves memory. More requests share it.
+constexpr int kReservedSessions = 4;
+
+struct ServeFlags {
+  GenerationFlags generation;
+  ServiceOptions service;
+  std::string alias, think = "on", chat_template, most_body = "32M";
+  bool no_log = false, check = false;
+};
+
+std::string name_of_model(const ServeFlags& flags) {
+  if (!flags.alias.empty()) return flags.alias;
+  const std::string& path = flags.generation.model.engine.model;
+  if (path.empty()) return "story";
+  const std::filesystem::path at(path);
+  const std::string extension = at.extension();
+  const bool known = extension == ".gguf" || extension == ".quipu" || extension == ".bin";
+  const std::string name = known ? at.stem() : at.filename();
+  return name.empty() ? at.parent_path().filename().string() : name;
+}
+
+void check(ServeFlags& flags) {
+  GenerationFlags& g = flags.generation;
+  g.resolve_config_conflicts();
+  g.check();
+  if (g.grammar_flag()[0] != '\0')
+    fail(Exit::usage, "{} constrains one text, expected it as a field of each request",
+         g.grammar_flag());
+  if (!g.answer_cache.empty())
+    fail(Exit::usage, "--answer-cache is for run and chat: serve keeps prefixes in memory");
+  flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
+  flags.service.log = !flags.no_log && !is_quiet();
+  g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);
+}
+
+ServedModel open_served(const ServeFlags& flags, const TemplateChoice& chat_template,
+                        const std::function<void(double)>& progress) {
+  ServedModel served;
+  served.name = name_of_model(flags);
+  served.created = unix_time();
+  GenerationFlags generation = flags.generation;
+  generation.model.engine.upload = [&](uint64_t done, uint64_t all) {
+    progress(all > 0 ? double(done) / double(all) : 0);
+  };
+  served.model = open_loaded_model(generation);
+  served.chat_template = chat_template;
+  served.defaults.request = generation.generate;
+  served.defaults.request.context_policy = context_policy_of(generation.context_policy);
+  served.defaults.random_seed = generation.random_seed;
+  served.defaults.thinks = flags.think == "on";
+  return served;
+}
+
+int serve(ServeFlags& flags) {
+  check(flags);
+  const TemplateChoice chat_template = template_of(flags.chat_template);
+  // A client that goes away must not end the server.
+  ::signal(SIGPIPE, SIG_IGN);
+  const Interruption interruption(Interruption::Scope::program);
+  Service service(flags.service);
+  for (const std::string& address : service.addresses()) put(address + "\n");
+  service.run([&](const auto& progress) { return open_served(flags, chat_template, progress); },
+              interruption.descriptor(),
+              [&](const ServedModel& served) {
+                put_summary(fmt::format(
+                    "{} is ready: a context of {} tokens, at most {} requests at once", served.name,
+                    served.engine().context_length(), flags.service.most_running));
+                if (flags.check) service.stop();
+              });
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_serve(Flags parser) {
+  auto flags = std::make_shared<ServeFlags>();
+  ServiceOptions& s = flags->service;
+  flags->generation.declare(parser);
+  declare_chat_template(parser, flags->chat_template);
+  parser
+      .add("--think", flags->think,
+           "whether models that can think do so, unless the request says it (default {})")
+      .one_of({"on", "off"})
+      .type("HOW");
+  parser
+      .add("--alias", flags->alias, "name of the model for clients (default: the name of its file)")
+      .not_empty("a name")
+      .type("NAME");
+  parser.heading("Server");
+  parser.add("--host", s.http.host, "address to listen on (default {})")
+      .not_empty("an address")
+      .type("ADDRESS");
+  parser.add("--port", s.http.port, "port; 0: any free one, which is printed (default {})")
+      .within(0, kMostPort)
+      .type("N");
+  parser.add("--socket", s.http.socket_path, "listen on this Unix socket instead of a port")
+      .not_empty("a file")
+      .type("PATH");
+  parser
+      .add("--parallel", s.most_running,
+           "most requests at once; they share the context's memory and its prefixes (default {})")
+      .within(1, kMostThreads)
+      .type("N");
+  parser
+      .add("--queue", s.most_waiting,
+           "most requests that wait; further ones get status 503 (default {})")
+      .within(0, kMostQueue)
+      .type("N");
+  parser.add("--max-tokens", s.most_tokens, "most tokens of one answer (default: no limit)")
+      .within(1, kMaxCount)
+      .type("N");
+  parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")
+      .not_empty("a number of bytes")
+      .type("BYTES");
+  parser
+      .add("--timeout", s.http.idle_seconds,
+           "seconds until a connection is closed that sends or takes nothing (default {})")
+      .within(1, kMostIdle)
+      .type("N");
+  parser
+      .add("--api-keys", s.gate.keys_file,
+           "file of API keys, one a line, with name=NAME requests=N tokens=N a minute after it; "
+           "SIGHUP reads it again")
+      .not_empty("a file")
+      .type("FILE");
+  parser
+      .add("--allow-host", s.gate.hosts,
+           "name of this server that clients use; addresses and localhost are always allowed; may "
+           "be repeated")
+      .one_each()
+      .type("NAME");
+  parser
+      .add("--allow-origin", s.gate.origins,
+           "web page that may use this server, such as https://chat.example; *: any; may be "
+           "repeated")
+      .one_each()
+      .type("ORIGIN");
+  parser.add_switch("--no-log", flags->no_log, "write no line for each request");
+  parser.add_switch("--log-prompts", s.log_prompts,
+                    "write the bodies of requests into these lines, with all prompts");
+  parser.add_switch("--check", flags->check,
+                    "open the model and the sockets, then exit: tests a configuration");
+  parser.heading("");
+  parser.example("Check that the model loads and the port is free",
+                 "chaski serve -m model.gguf --port 0 --check");
+  parser.example("Serve for ten seconds, at most two requests at once",
+                 "timeout -s TERM --preserve-status 10 chaski serve -m model.gguf --port 0 "
+                 "--parallel 2");
+  parser.example("Listen on a Unix socket, log nothing",
+                 "chaski serve -m model.gguf --socket chaski.sock --no-log --check");
+  return [flags] { return serve(*flags); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,444 @@
+#include "main/serve/http.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+
+#include "main/flags/environment.h"
+#include "main/flags/values.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr int kFirstSystemdSocket = 3;
+// Of a client that sends a further request before it has its answer.
+constexpr size_t kMostEarly = size_t(64) << 10;
+
+struct FreeEvent {
+  void operator()(event* e) const { event_free(e); }
+};
+using EventPointer = std::unique_ptr<event, FreeEvent>;
+
+std::string header(evhttp_request* request, const char* name) {
+  const char* value = evhttp_find_header(evhttp_request_get_input_headers(request), name);
+  return value ? value : "";
+}
+
+std::string method_of(evhttp_request* request) {
+  switch (evhttp_request_get_command(request)) {
+    case EVHTTP_REQ_GET:
+    case EVHTTP_REQ_HEAD:
+      return "GET";
+    case EVHTTP_REQ_POST:
+      return "POST";
+    case EVHTTP_REQ_DELETE:
+      return "DELETE";
+    default:
+      return "OPTIONS";
+  }
+}
+
+std::string decoded(const char* path) {
+  size_t size = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(evhttp_uridecode(path, 0, &size),
+                                                         &std::free);
+  return text ? std::string(text.get(), size) : "";
+}
+
+bufferevent* buffers_of(evhttp_connection* connection) {
+  return evhttp_connection_get_bufferevent(connection);
+}
+
+std::string address_of(int fd) {
+  sockaddr_storage at{};
+  socklen_t size = sizeof at;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) return "unknown";
+  if (at.ss_family == AF_UNIX)
+    return std::string("unix:") + reinterpret_cast<const sockaddr_un&>(at).sun_path;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (at.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(at);
+    evutil_inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    return fmt::format("http://[{}]:{}", text, ntohs(v6.sin6_port));
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(at);
+  evutil_inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+  return fmt::format("http://{}:{}", text, ntohs(v4.sin_port));
+}
+
+}  // namespace
+
+// Where a stream waits for its receiver.
+struct Exchange::Waiting {
+  std::mutex mutex;
+  std::condition_variable drained;
+  size_t bytes = 0;
+};
+
+struct Exchange::State {
+  evhttp_request* request = nullptr;  // null: answered, or gone
+  evhttp_connection* connection = nullptr;
+  bool streams = false;
+};
+
+struct HttpServer::Impl {
+  HttpServer& server;
+  HttpOptions options;
+  Handler handler;
+  event_base* base = nullptr;
+  evhttp* http = nullptr;
+  std::vector<evhttp_bound_socket*> sockets;
+  std::vector<std::string> addresses;
+  EventPointer calls_event, stop_event, hangup_event;
+  int calls_descriptor = -1;
+  std::mutex mutex;  // guards `calls`
+  std::vector<std::function<void()>> calls;
+  std::map<Exchange*, std::shared_ptr<Exchange>> open;  // not written yet
+  std::function<void()> on_hangup;
+  std::atomic<bool> stopping = false;
+
+  Impl(HttpServer& server, const HttpOptions& options, Handler handler)
+      : server(server), options(options), handler(std::move(handler)) {}
+  ~Impl();
+
+  void listen();
+  void listen_on_path();
+  void take_sockets_of_systemd(int n);
+  void run_calls();
+  void take(evhttp_request* request);
+  void finish(Exchange& exchange);
+  void send_whole(Exchange& exchange, int status, const std::string& type, const std::string& body);
+  void send_begin(Exchange& exchange, const std::string& type);
+  void send_part(Exchange& exchange, const std::string& text);
+  void send_end(Exchange& exchange);
+  void add_headers(Exchange& exchange, const std::string& type);
+  void stop();
+};
+
+HttpServer::Impl::~Impl() {
+  calls_event.reset(), stop_event.reset(), hangup_event.reset();
+  if (http) evhttp_free(http);
+  if (base) event_base_free(base);
+  if (calls_descriptor >= 0) ::close(calls_descriptor);
+  if (!options.socket_path.empty()) ::unlink(options.socket_path.c_str());
+}
+
+void HttpServer::Impl::listen_on_path() {
+  const std::string& path = options.socket_path;
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  if (path.size() >= sizeof at.sun_path)
+    fail(Exit::usage, "--socket has {} bytes, expected at most {}", path.size(),
+         sizeof at.sun_path - 1);
+  std::memcpy(at.sun_path, path.c_str(), path.size() + 1);
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) == 0) {
+    if (!S_ISSOCK(found.st_mode))
+      fail(Exit::io, "{}: exists and is not a socket, expected another name", path);
+    // A socket that a dead server left is replaced, one that answers is in use.
+    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool used = ::connect(probe, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+    ::close(probe);
+    if (used) fail(Exit::io, "{}: another server listens there", path);
+    ::unlink(path.c_str());
+  }
+  evconnlistener* const listener =
+      evconnlistener_new_bind(base, nullptr, nullptr, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
+                              -1, reinterpret_cast<sockaddr*>(&at), sizeof at);
+  if (!listener) fail(Exit::io, "{}: {}", path, std::strerror(errno));
+  sockets.push_back(evhttp_bind_listener(http, listener));
+}
+
+void HttpServer::Impl::take_sockets_of_systemd(int n) {
+  for (int fd = kFirstSystemdSocket; fd < kFirstSystemdSocket + n; ++fd) {
+    evutil_make_socket_nonblocking(fd);
+    evutil_make_socket_closeonexec(fd);
+    sockets.push_back(evhttp_accept_socket_with_handle(http, fd));
+    if (!sockets.back()) fail(Exit::io, "LISTEN_FDS: descriptor {} is not a socket", fd);
+  }
+}
+
+void HttpServer::Impl::listen() {
+  const char *n = std::getenv("LISTEN_FDS"), *pid = std::getenv("LISTEN_PID");
+  const bool ours = n && pid && number_of<int>(pid) == ::getpid();
+  if (ours && number_of<int>(n).value_or(0) > 0) {
+    options.socket_path.clear();
+    take_sockets_of_systemd(*number_of<int>(n));
+  } else if (!options.socket_path.empty()) {
+    listen_on_path();
+  } else {
+    evhttp_bound_socket* const socket =
+        evhttp_bind_socket_with_handle(http, options.host.c_str(), uint16_t(options.port));
+    if (!socket)
+      fail(Exit::io, "cannot listen on {}, port {}: {}", options.host, options.port,
+           std::strerror(errno));
+    sockets.push_back(socket);
+  }
+  for (evhttp_bound_socket* socket : sockets)
+    addresses.push_back(address_of(evhttp_bound_socket_get_fd(socket)));
+}
+
+HttpServer::HttpServer(const HttpOptions& options, Handler handler)
+    : impl_(std::make_unique<Impl>(*this, options, std::move(handler))) {
+  Impl& i = *impl_;
+  // Each connection takes a descriptor.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  event_set_log_callback([](int, const char*) {});
+  i.base = event_base_new();
+  i.http = i.base ? evhttp_new(i.base) : nullptr;
+  if (!i.http) fail(Exit::memory, "the event loop of the server cannot be made");
+  i.calls_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  i.calls_event.reset(event_new(
+      i.base, i.calls_descriptor, EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->run_calls(); }, &i));
+  event_add(i.calls_event.get(), nullptr);
+  evhttp_set_allowed_methods(i.http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
+                                         EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS);
+  evhttp_set_max_headers_size(i.http, ssize_t(options.most_head));
+  evhttp_set_max_body_size(i.http, ssize_t(options.most_body));
+  evhttp_set_timeout(i.http, options.idle_seconds);
+  evhttp_set_default_content_type(i.http, nullptr);
+  evhttp_set_gencb(
+      i.http, [](evhttp_request* r, void* impl) { static_cast<Impl*>(impl)->take(r); }, &i);
+  i.listen();
+}
+
+HttpServer::~HttpServer() = default;
+
+const std::vector<std::string>& HttpServer::addresses() const { return impl_->addresses; }
+bool HttpServer::stopping() const { return impl_->stopping; }
+
+void HttpServer::post(std::function<void()> call) {
+  {
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->calls.push_back(std::move(call));
+  }
+  ::eventfd_write(impl_->calls_descriptor, 1);
+}
+
+void HttpServer::Impl::run_calls() {
+  eventfd_t ignored;
+  ::eventfd_read(calls_descriptor, &ignored);
+  std::vector<std::function<void()>> now;
+  {
+    const std::scoped_lock lock(mutex);
+    now.swap(calls);
+  }
+  for (const std::function<void()>& call : now) call();
+}
+
+void HttpServer::Impl::stop() {
+  if (!stopping.exchange(true))
+    for (evhttp_bound_socket* socket : sockets) evhttp_del_accept_socket(http, socket);
+  if (open.empty()) event_base_loopexit(base, nullptr);
+}
+
+void HttpServer::stop() {
+  post([this] { impl_->stop(); });
+}
+
+void HttpServer::run(int stop_descriptor, const std::function<void()>& on_hangup) {
+  Impl& i = *impl_;
+  i.on_hangup = on_hangup;
+  if (stop_descriptor >= 0) {
+    i.stop_event.reset(event_new(
+        i.base, stop_descriptor, EV_READ,
+        [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->stop(); }, &i));
+    event_add(i.stop_event.get(), nullptr);
+  }
+  i.hangup_event.reset(evsignal_new(
+      i.base, SIGHUP,
+      [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->on_hangup(); }, &i));
+  event_add(i.hangup_event.get(), nullptr);
+  event_base_dispatch(i.base);
+}
+
+// A request with its whole body has come.
+void HttpServer::Impl::take(evhttp_request* request) {
+  evhttp_connection* const connection = evhttp_request_get_connection(request);
+  auto exchange = std::make_shared<Exchange>(server);
+  exchange->state_->request = request, exchange->state_->connection = connection;
+  open.emplace(exchange.get(), exchange);
+  // evhttp stops reading here, and so would not notice that the client goes. Reading continues
+  // without its callback: what comes early stays in the buffer for the next request.
+  bufferevent* const buffers = buffers_of(connection);
+  bufferevent_data_cb on_write = nullptr;
+  bufferevent_event_cb on_event = nullptr;
+  void* argument = nullptr;
+  bufferevent_getcb(buffers, nullptr, &on_write, &on_event, &argument);
+  bufferevent_setcb(buffers, nullptr, on_write, on_event, argument);
+  const timeval most{options.idle_seconds, 0};
+  bufferevent_set_timeouts(buffers, nullptr, &most);
+  bufferevent_setwatermark(buffers, EV_READ, 0, kMostEarly);
+  bufferevent_enable(buffers, EV_READ);
+  evhttp_connection_set_closecb(
+      connection,
+      [](evhttp_connection*, void* gone) {
+        Exchange& e = *static_cast<Exchange*>(gone);
+        e.state_->connection = nullptr;
+        e.server_.impl_->finish(e);
+      },
+      exchange.get());
+  evhttp_request_set_on_complete_cb(
+      request,
+      [](evhttp_request*, void* written) {
+        Exchange& e = *static_cast<Exchange*>(written);
+        e.server_.impl_->finish(e);
+      },
+      exchange.get());
+
+  HttpRequest out;
+  out.method = method_of(request);
+  const evhttp_uri* const uri = evhttp_request_get_evhttp_uri(request);
+  if (const char* path = uri ? evhttp_uri_get_path(uri) : nullptr) out.path = decoded(path);
+  if (const char* query = uri ? evhttp_uri_get_query(uri) : nullptr) out.query = query;
+  char* client = nullptr;
+  uint16_t port = 0;
+  evhttp_connection_get_peer(connection, &client, &port);
+  out.client = client ? client : "";
+  out.host = header(request, "Host"), out.origin = header(request, "Origin");
+  out.authorization = header(request, "Authorization");
+  out.x_api_key = header(request, "x-api-key");
+  out.if_none_match = header(request, "If-None-Match");
+  evbuffer* const body = evhttp_request_get_input_buffer(request);
+  out.body.resize(evbuffer_get_length(body));
+  evbuffer_remove(body, out.body.data(), out.body.size());
+  handler(std::move(out), std::move(exchange));
+}
+
+// The response is written, or the client has gone.
+void HttpServer::Impl::finish(Exchange& exchange) {
+  const auto found = open.find(&exchange);
+  if (found == open.end()) return;
+  const std::shared_ptr<Exchange> kept = found->second;
+  open.erase(found);
+  Exchange::State& state = *exchange.state_;
+  if (state.connection) {
+    evhttp_connection_set_closecb(state.connection, nullptr, nullptr);
+    bufferevent* const buffers = buffers_of(state.connection);
+    const timeval most{options.idle_seconds, 0};
+    bufferevent_set_timeouts(buffers, &most, &most);
+    bufferevent_setwatermark(buffers, EV_READ, 0, 0);
+  }
+  {
+    const std::scoped_lock lock(exchange.waiting_->mutex);
+    exchange.gone_ = true;
+  }
+  exchange.waiting_->drained.notify_all();
+  // evhttp has given a request without a connection up; this frees it.
+  if (evhttp_request* const request = std::exchange(state.request, nullptr))
+    server.post([request] { evhttp_send_reply_end(request); });
+  if (exchange.on_end) exchange.on_end(exchange);
+  if (stopping && open.empty()) event_base_loopexit(base, nullptr);
+}
+
+void HttpServer::Impl::add_headers(Exchange& exchange, const std::string& type) {
+  evkeyvalq* const headers = evhttp_request_get_output_headers(exchange.state_->request);
+  evhttp_add_header(headers, "Content-Type", type.c_str());
+  for (const auto& [name, value] : exchange.headers_)
+    evhttp_add_header(headers, name.c_str(), value.c_str());
+  if (exchange.status_ == 503 || exchange.status_ == 429)
+    evhttp_add_header(headers, "Retry-After", "1");
+  if (stopping) evhttp_add_header(headers, "Connection", "close");
+}
+
+void HttpServer::Impl::send_whole(Exchange& exchange, int status, const std::string& type,
+                                  const std::string& body) {
+  if (!exchange.state_->request) return;
+  add_headers(exchange, type);
+  evbuffer* const buffer = evbuffer_new();
+  evbuffer_add(buffer, body.data(), body.size());
+  evhttp_send_reply(std::exchange(exchange.state_->request, nullptr), status, nullptr, buffer);
+  evbuffer_free(buffer);
+}
+
+void HttpServer::Impl::send_begin(Exchange& exchange, const std::string& type) {
+  if (!exchange.state_->request) return;
+  add_headers(exchange, type);
+  evkeyvalq* const headers = evhttp_request_get_output_headers(exchange.state_->request);
+  evhttp_add_header(headers, "Cache-Control", "no-cache");
+  exchange.state_->streams = true;
+  evhttp_send_reply_start(exchange.state_->request, 200, nullptr);
+}
+
+void HttpServer::Impl::send_part(Exchange& exchange, const std::string& text) {
+  if (!exchange.state_->request || text.empty()) return;
+  evbuffer* const buffer = evbuffer_new();
+  evbuffer_add(buffer, text.data(), text.size());
+  evhttp_send_reply_chunk_with_cb(
+      exchange.state_->request, buffer,
+      [](evhttp_connection*, void* written) {
+        Exchange& e = *static_cast<Exchange*>(written);
+        {
+          const std::scoped_lock lock(e.waiting_->mutex);
+          e.waiting_->bytes = 0;
+        }
+        e.waiting_->drained.notify_all();
+      },
+      &exchange);
+  evbuffer_free(buffer);
+}
+
+void HttpServer::Impl::send_end(Exchange& exchange) {
+  if (exchange.state_->request)
+    evhttp_send_reply_end(std::exchange(exchange.state_->request, nullptr));
+}
+
+Exchange::Exchange(HttpServer& server)
+    : server_(server), state_(std::make_unique<State>()), waiting_(std::make_unique<Waiting>()) {}
+Exchange::~Exchange() = default;
+
+void Exchange::set_headers(Headers headers) { headers_ = std::move(headers); }
+
+void Exchange::whole(int status, const char* type, const std::string& body) {
+  status_ = status, bytes_ = body.size();
+  server_.post([self = shared_from_this(), status, type = std::string(type), body] {
+    self->server_.impl_->send_whole(*self, status, type, body);
+  });
+}
+
+void Exchange::begin(const char* type) {
+  status_ = 200;
+  server_.post([self = shared_from_this(), type = std::string(type)] {
+    self->server_.impl_->send_begin(*self, type);
+  });
+}
+
+void Exchange::part(const std::string& text) {
+  {
+    std::unique_lock lock(waiting_->mutex);
+    waiting_->drained.wait(lock, [&] { return gone_ || waiting_->bytes < kMostWaiting; });
+    if (gone_) return;
+    waiting_->bytes += text.size();
+  }
+  bytes_ += text.size();
+  server_.post([self = shared_from_this(), text] { self->server_.impl_->send_part(*self, text); });
+}
+
+void Exchange::end() {
+  server_.post([self = shared_from_this()] { self->server_.impl_->send_end(*self); });
+}
+
+}  // namespace chaski

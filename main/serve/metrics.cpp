@@ -1,0 +1,114 @@
+#include "main/serve/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace chaski {
+
+namespace {
+
+class Writer {
+ public:
+  template <class T>
+  void put(const char* name, const char* type, const char* help, T value) {
+    head(name, type, help);
+    text += fmt::format("{} {}\n", name, value);
+  }
+  void put(const char* name, const char* help, const Histogram& h) {
+    head(name, "histogram", help);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < h.counts.size(); ++i) {
+      sum += h.counts[i];
+      const std::string bound =
+          i < h.kBounds.size() ? fmt::format("{}", h.kBounds[i]) : std::string("+Inf");
+      text += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, bound, sum);
+    }
+    text += fmt::format("{}_sum {}\n{}_count {}\n", name, h.sum, name, sum);
+  }
+  void head(const char* name, const char* type, const char* help) {
+    text += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  std::string text;
+};
+
+double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
+}  // namespace
+
+void Histogram::add(double value) {
+  ++counts[size_t(std::ranges::lower_bound(kBounds, value) - kBounds.begin())];
+  sum += value;
+}
+
+void Metrics::add_request(int status) {
+  const std::scoped_lock lock(mutex_);
+  ++requests_[status];
+}
+
+void Metrics::add_first_token(double seconds) {
+  const std::scoped_lock lock(mutex_);
+  first_token_.add(seconds);
+}
+
+void Metrics::add_between_tokens(double seconds) {
+  const std::scoped_lock lock(mutex_);
+  between_tokens_.add(seconds);
+}
+
+void Metrics::add_answer(const GenerateResult& r) {
+  const std::scoped_lock lock(mutex_);
+  prompt_tokens_ += uint64_t(std::max(0, r.known_tokens - r.cached_tokens));
+  cached_tokens_ += uint64_t(r.cached_tokens), tokens_ += r.tokens.size();
+  drafted_ += uint64_t(r.drafted), accepted_ += uint64_t(r.accepted);
+  prompt_seconds_ += r.prompt_seconds, decode_seconds_ += r.decode_seconds;
+}
+
+std::string Metrics::text(const Moment& m) const {
+  const std::scoped_lock lock(mutex_);
+  constexpr const char *kCounter = "counter", *kGauge = "gauge";
+  Writer w;
+  w.put("llamacpp:prompt_tokens_total", kCounter, "Prompt tokens read", prompt_tokens_);
+  w.put("llamacpp:prompt_seconds_total", kCounter, "Time for prompts", prompt_seconds_);
+  w.put("llamacpp:tokens_predicted_total", kCounter, "Tokens generated", tokens_);
+  w.put("llamacpp:tokens_predicted_seconds_total", kCounter, "Time for generation",
+        decode_seconds_);
+  w.put("llamacpp:n_decode_total", kCounter, "Passes", m.facts.counts.passes);
+  w.put("llamacpp:prompt_tokens_seconds", kGauge, "Prompt tokens per second",
+        rate(double(prompt_tokens_), prompt_seconds_));
+  w.put("llamacpp:predicted_tokens_seconds", kGauge, "Generated tokens per second of an answer",
+        rate(double(tokens_), decode_seconds_));
+  w.put("llamacpp:requests_processing", kGauge, "Requests that run", m.facts.counts.running);
+  w.put("llamacpp:requests_deferred", kGauge, "Requests that wait",
+        m.facts.counts.waiting + m.waiting);
+  const Inbox::Pages& pages = m.facts.pages;
+  w.put("llamacpp:kv_cache_usage_ratio", kGauge, "Used part of the KV cache",
+        rate(double(pages.used), double(pages.total)));
+  w.put("chaski_queue", kGauge, "Requests that no thread has begun", m.waiting);
+  w.put("chaski_batch_width", kGauge, "Requests in the last pass", m.facts.totals.width);
+  w.put("chaski_pages", kGauge, "Pages of the KV cache", pages.total);
+  w.put("chaski_pages_used", kGauge, "Pages that sequences hold", pages.used);
+  w.put("chaski_pages_shared", kGauge, "Pages that several sequences hold", pages.shared);
+  w.put("chaski_pages_idle", kGauge, "Pages of the prefix cache that no sequence holds",
+        pages.idle);
+  w.put("chaski_pages_evicted_total", kCounter, "Pages evicted from the prefix cache",
+        pages.evicted);
+  w.put("chaski_prefix_tokens_total", kCounter, "Prompt tokens that the prefix cache had",
+        m.facts.totals.prefix_tokens);
+  w.put("chaski_cached_tokens_total", kCounter, "Prompt tokens of answers that were not read",
+        cached_tokens_);
+  w.put("chaski_preempted_total", kCounter, "Requests that lost their pages and continued later",
+        m.facts.totals.preempted);
+  w.put("chaski_draft_tokens_total", kCounter, "Draft tokens", drafted_);
+  w.put("chaski_draft_tokens_accepted_total", kCounter, "Draft tokens that were accepted",
+        accepted_);
+  w.put("chaski_time_to_first_token_seconds", "Time to the first token of an answer", first_token_);
+  w.put("chaski_time_between_tokens_seconds", "Time between two tokens of an answer",
+        between_tokens_);
+  w.head("chaski_responses_total", kCounter, "Responses by status");
+  for (const auto& [status, n] : requests_)
+    w.text += fmt::format("chaski_responses_total{{status=\"{}\"}} {}\n", status, n);
+  return w.text;
+}
+
+}  // namespace chaski

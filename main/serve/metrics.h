@@ -1,0 +1,43 @@
+// What the server counts, in Prometheus' text format (version 0.0.4). Thread-safe.
+#pragma once
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "engine/requests/inbox.h"
+
+namespace chaski {
+
+// How many values are at most as large as each bound.
+struct Histogram {
+  static constexpr std::array<double, 12> kBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                                     0.5,   1,    2.5,   5,    10,  30};
+  std::array<uint64_t, kBounds.size() + 1> counts{};
+  double sum = 0;
+  void add(double value);
+};
+
+// The figures of a moment that others count.
+struct Moment {
+  Inbox::Facts facts;
+  int running = 0, waiting = 0;  // requests: with a thread, and in the queue
+};
+
+class Metrics {
+ public:
+  void add_request(int status);
+  void add_first_token(double seconds);
+  void add_between_tokens(double seconds);
+  void add_answer(const GenerateResult& result);
+  std::string text(const Moment& moment) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<int, uint64_t> requests_;  // by status
+  Histogram first_token_, between_tokens_;
+  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0, drafted_ = 0, accepted_ = 0;
+  double prompt_seconds_ = 0, decode_seconds_ = 0;
+};
+
+}  // namespace chaski

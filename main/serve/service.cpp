@@ -1,0 +1,275 @@
+#include "main/serve/service.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <exception>
+#include <thread>
+
+#include "engine/requests/serving.h"
+#include "main/api/openai_parts.h"
+#include "main/serve/metrics.h"
+#include "main/serve/page.h"
+#include "main/serve/workers.h"
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Threads for functions that need the tokenizer only, so that no answer delays them.
+constexpr int kQuickThreads = 2, kMostQuick = 1000;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Functions that a monitor or a browser calls without a key.
+bool is_open_to_all(const std::string& path) {
+  return path == "/health" || path == "/v1/health" || page_file(path);
+}
+
+}  // namespace
+
+struct Service::Impl {
+  const ServiceOptions options;
+  Gate gate;
+  Metrics metrics;
+  Api api;
+  std::mutex mutex;  // guards what follows, up to the blank line
+  std::shared_ptr<const ServedModel> served;
+  std::unique_ptr<Inbox> inbox;
+  double progress = 0;
+
+  std::unique_ptr<Workers> quick, workers;
+  HttpServer http;
+
+  explicit Impl(const ServiceOptions& o)
+      : options(o),
+        gate(o.gate),
+        quick(std::make_unique<Workers>(kQuickThreads, kMostQuick)),
+        workers(std::make_unique<Workers>(o.most_running, o.most_waiting)),
+        http(o.http, [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
+          handle(std::move(request), std::move(exchange));
+        }) {
+    api.model = [this](const std::string& name) { return model(name); };
+    api.models = [this] { return std::vector{model("")}; };
+    api.most_tokens = o.most_tokens, api.most_running = o.most_running;
+  }
+
+  std::shared_ptr<const ServedModel> model(const std::string& name);
+  void open(const OpenServedModel& open_model);
+  GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions generate_options,
+                          const Sink& sink);
+  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  bool answer_at_once(const HttpRequest& request, Exchange& exchange);
+  void put_page(const HttpRequest& request, Exchange& exchange);
+  void put_health(Exchange& exchange);
+  void put_slots(Exchange& exchange);
+  void log(const HttpRequest& request, const Exchange& exchange, Clock::time_point start);
+  Moment moment();
+  void read_keys();
+};
+
+std::shared_ptr<const ServedModel> Service::Impl::model(const std::string& name) {
+  const std::scoped_lock lock(mutex);
+  if (!served)
+    throw ApiError(503, "unavailable_error", "loading", "the model is still being loaded");
+  if (!name.empty() && name != served->name && name != "default")
+    throw ApiError(404, "invalid_request_error", "model_not_found",
+                   fmt::format("model is {}, expected {}", escaped(name), served->name), "model");
+  return served;
+}
+
+void Service::Impl::open(const OpenServedModel& open_model) {
+  ServedModel opened = open_model([this](double done) {
+    const std::scoped_lock lock(mutex);
+    progress = done;
+  });
+  auto new_inbox = std::make_unique<Inbox>(opened.model);
+  opened.generate = [this](std::span<const TokenId> prompt, const GenerateOptions& o,
+                           const Sink& sink) { return generate(prompt, o, sink); };
+  const std::scoped_lock lock(mutex);
+  inbox = std::move(new_inbox);
+  served = std::make_shared<const ServedModel>(std::move(opened));
+}
+
+GenerateResult Service::Impl::generate(std::span<const TokenId> prompt,
+                                       GenerateOptions generate_options, const Sink& sink) {
+  const auto on_token = generate_options.on_token;
+  Clock::time_point last = Clock::now();
+  bool first = true;
+  generate_options.on_token = [&](TokenId token, const LogProbabilities* values) {
+    first ? metrics.add_first_token(seconds_since(last))
+          : metrics.add_between_tokens(seconds_since(last));
+    first = false, last = Clock::now();
+    if (on_token) on_token(token, values);
+  };
+  GenerateResult result = chaski::generate(*inbox, prompt, generate_options, sink);
+  metrics.add_answer(result);
+  return result;
+}
+
+Moment Service::Impl::moment() {
+  Moment out;
+  out.running = workers->running(), out.waiting = workers->waiting();
+  const std::scoped_lock lock(mutex);
+  if (inbox) out.facts = inbox->facts();
+  return out;
+}
+
+void Service::Impl::put_health(Exchange& exchange) {
+  std::unique_lock lock(mutex);
+  const bool ready = served != nullptr;
+  const double done = progress;
+  lock.unlock();
+  if (ready) return exchange.whole(200, kJsonType, R"({"status":"ok"})");
+  OrderedJson json = {{"status", "loading model"}, {"progress", done}};
+  json["error"] = {{"code", 503}, {"message", "Loading model"}, {"type", "unavailable_error"}};
+  exchange.whole(503, kJsonType, written(json));
+}
+
+// llama-server's slots: here each is a sequence that waits or runs.
+void Service::Impl::put_slots(Exchange& exchange) {
+  const Moment now = moment();
+  const auto context = model("")->engine().context_length();
+  OrderedJson list = OrderedJson::array();
+  for (const Inbox::Sequence& s : now.facts.sequences)
+    list.push_back({{"id", s.id},
+                    {"n_ctx", context},
+                    {"is_processing", true},
+                    {"n_prompt_tokens", s.prompt_tokens},
+                    {"n_prompt_tokens_processed", s.known_tokens},
+                    {"n_prompt_tokens_cache", s.cached_tokens},
+                    {"n_decoded", s.tokens}});
+  exchange.whole(200, kJsonType, written(list));
+}
+
+void Service::Impl::put_page(const HttpRequest& request, Exchange& exchange) {
+  const PageFile file = *page_file(request.path);
+  Exchange::Headers headers = {{"ETag", std::string(file.etag)}, {"Cache-Control", "no-cache"}};
+  for (const auto& [name, value] : page_headers()) headers.emplace_back(name, value);
+  exchange.set_headers(std::move(headers));
+  const bool same = request.if_none_match == file.etag;
+  exchange.whole(same ? 304 : 200, std::string(file.type).c_str(),
+                 same ? "" : std::string(file.bytes));
+}
+
+// What needs no thread: it is answered within a few milliseconds, whatever the engine does.
+bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchange) {
+  const std::string& path = request.path;
+  if (request.method == "OPTIONS") return exchange.whole(204, "text/plain", ""), true;
+  if (request.method != "GET") return false;
+  if (page_file(path)) return put_page(request, exchange), true;
+  if (path == "/health" || path == "/v1/health") return put_health(exchange), true;
+  if (path == "/slots") return put_slots(exchange), true;
+  if (path != "/metrics") return false;
+  exchange.whole(200, "text/plain; version=0.0.4", metrics.text(moment()));
+  return true;
+}
+
+void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  if (options.http.socket_path.empty()) gate.check_host(request.host);
+  const std::string origin = gate.check_origin(request.origin, request.host);
+  if (!origin.empty())
+    exchange->set_headers({{"Access-Control-Allow-Origin", origin},
+                           {"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+                           {"Access-Control-Allow-Headers", "*, Authorization"},
+                           {"Vary", "Origin"}});
+  if (!is_open_to_all(request.path) && request.method != "OPTIONS")
+    gate.check_key(request.authorization, request.x_api_key);
+  if (answer_at_once(request, *exchange)) return;
+  bool other_method = false;
+  const Route* const route = find_route(request.method, request.path, &other_method);
+  if (!route && other_method)
+    throw ApiError(405, "invalid_request_error", "method_not_allowed",
+                   fmt::format("{} does not answer {}", escaped(request.path), request.method));
+  if (!route)
+    throw ApiError(404, "not_found_error", "not_found",
+                   "there is nothing at " + escaped(request.path));
+  if (http.stopping())
+    throw ApiError(503, "unavailable_error", "stopping", "the server is being stopped");
+  const auto shared = std::make_shared<HttpRequest>(std::move(request));
+  const bool taken = (route->generates ? workers : quick)->add([this, route, shared, exchange] {
+    const std::string_view named = route->path;
+    const std::string_view rest =
+        named.ends_with('/') ? std::string_view(shared->path).substr(named.size()) : "";
+    answer_call(api, *route, {rest, shared->body}, *exchange);
+  });
+  if (!taken) {
+    request = std::move(*shared);
+    throw ApiError(503, "unavailable_error", "queue_full",
+                   fmt::format("{} requests run and {} wait, which is the limit of this server",
+                               options.most_running, options.most_waiting));
+  }
+}
+
+void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  HttpRequest head = request;
+  if (!options.log_prompts) head.body.clear();
+  exchange->on_end = [this, head = std::move(head), start = Clock::now()](const Exchange& e) {
+    metrics.add_request(e.status());
+    log(head, e, start);
+  };
+  try {
+    answer(request, exchange);
+  } catch (const ApiError& error) {
+    exchange->whole(error.status, kJsonType, kOpenAi.error_body(error));
+  }
+}
+
+void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
+                        Clock::time_point start) {
+  if (!options.log) return;
+  OrderedJson line = {{"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+                      {"client", request.client},
+                      {"method", request.method},
+                      {"path", request.path},
+                      {"status", exchange.status()},
+                      {"bytes", exchange.bytes()},
+                      {"seconds", seconds_since(start)}};
+  if (options.log_prompts && !request.body.empty()) line["body"] = request.body;
+  put_note(written(line));
+}
+
+void Service::Impl::read_keys() {
+  try {
+    gate.read_keys();
+  } catch (const Error& error) {
+    put_error(std::string(error.what()) + ": the keys stay as they were");
+  }
+}
+
+Service::Service(const ServiceOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Service::~Service() = default;
+void Service::stop() { impl_->http.stop(); }
+
+const std::vector<std::string>& Service::addresses() const { return impl_->http.addresses(); }
+
+void Service::run(const OpenServedModel& open, int stop_descriptor,
+                  const std::function<void(const ServedModel&)>& on_ready) {
+  Impl& i = *impl_;
+  std::exception_ptr failed;
+  std::thread opener([&] {
+    try {
+      i.open(open);
+      on_ready(*i.model(""));
+    } catch (...) {
+      failed = std::current_exception();
+      i.http.stop();
+    }
+  });
+  i.http.run(stop_descriptor, [&] { i.read_keys(); });
+  opener.join();
+  // All answers are written, so no thread waits for the engine any more.
+  i.workers.reset(), i.quick.reset();
+  i.served.reset(), i.inbox.reset();
+  if (failed) std::rethrow_exception(failed);
+}
+
+}  // namespace chaski

@@ -1,0 +1,37 @@
+// Threads for requests that wait for the engine: one for each that runs, and a bounded queue.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace chaski {
+
+class Workers {
+ public:
+  // A thread starts when there is work for it. `most_waiting`: jobs that no thread has begun.
+  Workers(int most_threads, int most_waiting)
+      : most_threads_(most_threads), most_waiting_(most_waiting) {}
+  ~Workers();  // waits until all jobs have ended
+  Workers(const Workers&) = delete;
+
+  // Any thread may call these. False if the queue is full. A job must not throw.
+  bool add(std::function<void()> job);
+  int running() const;
+  int waiting() const;
+
+ private:
+  void work();
+
+  const int most_threads_, most_waiting_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::thread> threads_;
+  int running_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace chaski

@@ -1,0 +1,226 @@
+// chaski serve: its own endpoints, limits, keys, signals, and clients that come and go.
+#include <atomic>
+
+#include "tests/kit/client.h"
+
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+const Serving& story() {
+  static const Serving server({"--no-log"});
+  return server;
+}
+
+// Answers of this request take until the context is full.
+std::string long_request(bool stream, int seed = 1) {
+  return request_text("POST", "/v1/completions",
+                      json{{"prompt", "Once upon a time"},
+                           {"seed", seed},
+                           {"ignore_eos", true},
+                           {"context_policy", "shift"},
+                           {"max_tokens", 1'000'000},
+                           {"stream", stream}}
+                          .dump());
+}
+
+double metric(const Serving& server, const std::string& name) {
+  const std::string text = server.get("/metrics").body;
+  const size_t at = text.find("\n" + name + " ");
+  REQUIRE_MESSAGE(at != std::string::npos, name);
+  return std::stod(text.substr(at + name.size() + 2));
+}
+
+template <class Condition>
+bool soon(Condition holds) {
+  for (int i = 0; i < 1000; ++i) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("serve/health, models, props, tokenize, detokenize, apply-template, slots, the page") {
+  CHECK(story().get("/health").json() == json{{"status", "ok"}});
+  const json models = story().get("/v1/models").json();
+  CHECK(models["data"][0]["id"] == "story");
+  CHECK(story().get("/v1/models/story").json() == models["data"][0]);
+  CHECK(story().get("/v1/models/other").status == 404);
+  const json props = story().get("/props").json();
+  CHECK(props["default_generation_settings"]["n_ctx"] == 512);
+  CHECK(props["default_generation_settings"]["params"]["temperature"] == 0.8);
+  const json tokens = story().post("/tokenize", {{"content", "A cat sat."}}).json()["tokens"];
+  CHECK(tokens.size() > 3);
+  CHECK(story().post("/detokenize", {{"tokens", tokens}}).json()["content"] == "A cat sat.");
+  CHECK(contains(
+      story()
+          .post("/apply-template", {{"messages", {{{"role", "user"}, {"content", "Hi."}}}}})
+          .json()["prompt"]
+          .get<std::string>(),
+      "User: Hi."));
+  CHECK(story().get("/slots").json() == json::array());
+  CHECK(story().post("/infill", {{"input_prefix", "a"}}).status == 400);
+  const HttpResponse page = story().get("/");
+  CHECK(page.status == 200);
+  CHECK(contains(page.head, "Content-Security-Policy: "));
+  const size_t tag = page.head.find("ETag: ") + 6;
+  const std::string etag = page.head.substr(tag, page.head.find('\r', tag) - tag);
+  CHECK(story().get("/", "If-None-Match: " + etag + "\r\n").status == 304);
+  const json done =
+      story()
+          .post("/completion", {{"prompt", "Once upon a time"}, {"n_predict", 6}, {"seed", 1}})
+          .json();
+  CHECK(done["content"] == chaski_run(run_story({"-n", "6", "--seed", "1", "-q"})).out);
+  CHECK(done["stop_type"] == "limit");
+  CHECK(done["tokens_predicted"] == 6);
+}
+
+TEST_CASE("serve/eight clients at once get the texts that each gets alone") {
+  std::vector<std::string> expected;
+  for (int i = 0; i < 8; ++i)
+    expected.push_back(chaski_run(run_story({"-n", "16", "--seed", std::to_string(i), "-q"})).out);
+  std::vector<std::string> texts(8);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < texts.size(); ++i)
+    clients.emplace_back([&, i] {
+      const HttpResponse response = story().post("/v1/completions", {{"prompt", "Once upon a time"},
+                                                                     {"seed", i},
+                                                                     {"max_tokens", 16},
+                                                                     {"stream", i % 2 == 1}});
+      if (i % 2 == 0)
+        texts[i] = response.json()["choices"][0]["text"];
+      else
+        for (const json& event : response.events())
+          texts[i] += event["choices"][0]["text"].get<std::string>();
+    });
+  for (std::thread& client : clients) client.join();
+  CHECK(texts == expected);
+}
+
+TEST_CASE("serve/a client that goes frees its request, streamed or not") {
+  for (const bool stream : {true, false}) {
+    Client client(story().port());
+    client.put(long_request(stream));
+    if (stream) CHECK(client.read_until("\"text\":"));
+    CHECK(soon([] { return metric(story(), "llamacpp:requests_processing") == 1; }));
+    client.close();
+    CHECK(soon([] { return metric(story(), "llamacpp:requests_processing") == 0; }));
+  }
+  // A connection serves several requests, and one that comes early waits for its turn.
+  Client client(story().port());
+  client.put(request_text("GET", "/health") + request_text("GET", "/v1/models"));
+  CHECK(client.response().json()["status"] == "ok");
+  CHECK(client.response().json()["object"] == "list");
+  const json small = {{"prompt", "A"}, {"max_tokens", 3}, {"seed", 1}};
+  const std::string text = request_text("POST", "/v1/completions", small.dump());
+  client.put(text + text);
+  const json first = client.response().json(), second = client.response().json();
+  CHECK(first["choices"] == second["choices"]);
+}
+
+TEST_CASE("serve/hosts and origins of other sites are refused, and the message names the flag") {
+  const auto from = [](const Serving& server, const std::string& host, const std::string& more) {
+    return server.send("GET /health HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n");
+  };
+  CHECK(from(story(), "127.0.0.1:80", "").status == 200);
+  CHECK(from(story(), "[::1]:80", "").status == 200);
+  CHECK(from(story(), "localhost:1", "Origin: http://localhost:1\r\n").status == 200);
+  const HttpResponse host = from(story(), "evil.example", ""),
+                     origin = from(story(), "localhost", "Origin: https://evil.example\r\n");
+  CHECK(host.status == 403);
+  CHECK(contains(host.body, "--allow-host"));
+  CHECK(origin.status == 403);
+  CHECK(contains(origin.body, "--allow-origin"));
+  CHECK(!contains(origin.head, "Access-Control-Allow-Origin"));
+}
+
+TEST_CASE("serve/keys, limits, the log and signals") {
+  const TempFolder folder;
+  const std::string keys = write_file(folder / "keys", "first name=me\nsecond requests=1\n# no\n");
+  Serving server({"--api-keys", keys, "--parallel", "1", "--queue", "1", "--max-body", "4000",
+                  "--max-tokens", "1000000", "--allow-origin", "https://chat.example",
+                  "--allow-host", "my.example"});
+  const auto models = [&](const std::string& header) {
+    return server.get("/v1/models", header).status;
+  };
+  CHECK(models("") == 401);
+  CHECK(models("Authorization: Bearer firs\r\n") == 401);
+  CHECK(models("Authorization: Bearer first\r\n") == 200);
+  CHECK(models("x-api-key: second\r\n") == 200);
+  CHECK(models("x-api-key: second\r\n") == 429);
+  CHECK(server.get("/metrics").status == 401);
+  CHECK(server.get("/health").status == 200);
+  const HttpResponse allowed = server.send(
+      "OPTIONS /v1/models HTTP/1.1\r\nHost: my.example\r\nOrigin: https://chat.example\r\n\r\n");
+  CHECK(allowed.status == 204);
+  CHECK(contains(allowed.head, "Access-Control-Allow-Origin: https://chat.example"));
+
+  const std::string key = "Authorization: Bearer first\r\n";
+  const auto post = [&](const json& body) { return server.post("/v1/completions", body, key); };
+  CHECK(post({{"prompt", "a"}, {"max_tokens", 1'000'001}}).json()["error"]["param"] ==
+        "max_tokens");
+  CHECK(server.send(request_text("POST", "/v1/completions", std::string(5000, 'x'), key)).status ==
+        413);
+  // One request runs, one waits, and the third is refused at once.
+  std::string text = long_request(true);
+  text.insert(text.find("\r\n") + 2, key);
+  Client running(server.port()), waiting(server.port());
+  running.put(text);
+  REQUIRE(running.read_until("\"text\":"));
+  waiting.put(text);
+  HttpResponse full;
+  CHECK(soon([&] { return (full = post({{"prompt", "a"}})).status == 503; }));
+  CHECK(contains(full.head, "Retry-After: "));
+  CHECK(full.json()["error"]["code"] == "queue_full");
+  waiting.close();
+
+  write_file(keys, "third\n");
+  server.program().signal(SIGHUP);
+  CHECK(soon([&] { return models("x-api-key: third\r\n") == 200; }));
+  CHECK(models(key) == 401);
+
+  // SIGTERM lets the running answer end, a second one does not.
+  server.program().signal(SIGTERM);
+  CHECK(soon([&] { return !Client(server.port()).connected(); }));
+  CHECK(running.read_until("\"text\":"));
+  server.program().signal(SIGTERM);
+  const Outcome outcome = server.program().wait();
+  CHECK(outcome.status == 128 + SIGTERM);
+  CHECK_MESSAGE(contains(outcome.err, "\"path\":\"/v1/models\",\"status\":401"), outcome.err);
+  CHECK(!contains(outcome.err, "Once upon a time"));
+}
+
+TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
+  const TempFolder folder;
+  Serving server({"--log-prompts"});
+  Client client(server.port());
+  client.put(request_text("POST", "/v1/completions",
+                          json{{"prompt", "Once upon a time"},
+                               {"seed", 1},
+                               {"max_tokens", 300},
+                               {"ignore_eos", true},
+                               {"stream", true}}
+                              .dump()));
+  REQUIRE(client.read_until("\"text\":"));
+  server.program().signal(SIGTERM);
+  const HttpResponse response = client.response();
+  CHECK(response.body.ends_with("data: [DONE]\n\n"));
+  const Outcome outcome = server.program().wait();
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK(contains(outcome.err, "Once upon a time"));
+
+  const std::string path = folder / "socket";
+  const Outcome checked =
+      chaski_run({"serve", "-m", kStory, "--socket", path, "--check", "--no-log"});
+  CHECK_MESSAGE(checked.status == 0, checked.err);
+  CHECK(checked.out == "unix:" + path + "\n");
+  CHECK(!std::filesystem::exists(path));
+  check_one_line(chaski_run({"serve", "-m", kStory, "--regex", "a"}), 2,
+                 "--regex constrains one text");
+  check_one_line(chaski_run({"serve", "-m", kStory, "--host", "192.0.2.1"}), 5, "192.0.2.1");
+  write_file(folder / "keys", "a b\n");
+  check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3, "line 1");
+}
