@@ -179,7 +179,7 @@ class CompletionReply {
                      const OrderedJson& finish) const {
     return {{"text", text},
             {"index", answer},
-            {"logprobs", logged.tokens.empty() ? OrderedJson() : logged_json(logged)},
+            {"logprobs", logged.values.empty() ? OrderedJson() : logged_json(logged)},
             {"finish_reason", finish}};
   }
 

@@ -194,7 +194,7 @@ StreamChoice read_stream(const Field& fields) {
 
 const char* finish_reason(const GenerateResult& result, bool calls) {
   if (calls) return "tool_calls";
-  return result.finish == Finish::length || result.finish == Finish::full ? "length" : "stop";
+  return result.finish == Finish::end || result.finish == Finish::stop ? "stop" : "length";
 }
 
 void Usage::add(const GenerateResult& result, int reasoning_tokens) {

@@ -176,7 +176,7 @@ class ResponseReply {
     json["usage"] = usage(answer);
     json["timings"] = timings_json(answer.result);
     add_remarks(json, asked_.chat.settings.request.sampling.seed, warnings_);
-    if (asked_.store && !reply_.gone()) {
+    if (asked_.store) {
       asked_.kept.push_back(
           {"assistant", with_thought(answer.reasoning, answer.content), answer.calls});
       api.responses.keep(id_, std::move(asked_.kept), written(json));

@@ -39,7 +39,8 @@ class Reply {
   virtual void begin(const char* type) = 0;
   virtual void part(const std::string& text) = 0;
   virtual void end() = 0;
-  // Set when nobody receives the response any more. The answer then ends as interrupted.
+  // Set when the response has no receiver any more, or its time is over. The answer then ends as
+  // interrupted.
   virtual const std::atomic<bool>& gone() const = 0;
 };
 

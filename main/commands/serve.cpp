@@ -127,6 +127,11 @@ Action declare_serve(Flags parser) {
   parser.add("--max-tokens", s.most_tokens, "most tokens of one answer (default: no limit)")
       .within(1, kMaxCount)
       .type("N");
+  parser
+      .add("--max-seconds", s.http.most_seconds,
+           "longest time for an answer; it then ends with the text so far (default: no limit)")
+      .within(1, kMostIdle)
+      .type("N");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")
       .not_empty("a number of bytes")
       .type("BYTES");

@@ -32,11 +32,6 @@ constexpr int kFirstSystemdSocket = 3;
 // Of a client that sends a further request before it has its answer.
 constexpr size_t kMostEarly = size_t(64) << 10;
 
-struct FreeEvent {
-  void operator()(event* e) const { event_free(e); }
-};
-using EventPointer = std::unique_ptr<event, FreeEvent>;
-
 std::string header(evhttp_request* request, const char* name) {
   const char* value = evhttp_find_header(evhttp_request_get_input_headers(request), name);
   return value ? value : "";
@@ -86,6 +81,11 @@ std::string address_of(int fd) {
 
 }  // namespace
 
+struct FreeEvent {
+  void operator()(event* e) const { event_free(e); }
+};
+using EventPointer = std::unique_ptr<event, FreeEvent>;
+
 // Where a stream waits for its receiver.
 struct Exchange::Waiting {
   std::mutex mutex;
@@ -96,7 +96,7 @@ struct Exchange::Waiting {
 struct Exchange::State {
   evhttp_request* request = nullptr;  // null: answered, or gone
   evhttp_connection* connection = nullptr;
-  bool streams = false;
+  EventPointer time_over;
 };
 
 struct HttpServer::Impl {
@@ -293,6 +293,14 @@ void HttpServer::Impl::take(evhttp_request* request) {
   bufferevent_set_timeouts(buffers, nullptr, &most);
   bufferevent_setwatermark(buffers, EV_READ, 0, kMostEarly);
   bufferevent_enable(buffers, EV_READ);
+  if (options.most_seconds > 0) {
+    const timeval longest{options.most_seconds, 0};
+    exchange->state_->time_over.reset(event_new(
+        base, -1, 0,
+        [](evutil_socket_t, short, void* e) { static_cast<Exchange*>(e)->ended_ = true; },
+        exchange.get()));
+    event_add(exchange->state_->time_over.get(), &longest);
+  }
   evhttp_connection_set_closecb(
       connection,
       [](evhttp_connection*, void* gone) {
@@ -344,8 +352,9 @@ void HttpServer::Impl::finish(Exchange& exchange) {
   }
   {
     const std::scoped_lock lock(exchange.waiting_->mutex);
-    exchange.gone_ = true;
+    exchange.gone_ = exchange.ended_ = true;
   }
+  state.time_over.reset();
   exchange.waiting_->drained.notify_all();
   // evhttp has given a request without a connection up; this frees it.
   if (evhttp_request* const request = std::exchange(state.request, nullptr))
@@ -379,7 +388,6 @@ void HttpServer::Impl::send_begin(Exchange& exchange, const std::string& type) {
   add_headers(exchange, type);
   evkeyvalq* const headers = evhttp_request_get_output_headers(exchange.state_->request);
   evhttp_add_header(headers, "Cache-Control", "no-cache");
-  exchange.state_->streams = true;
   evhttp_send_reply_start(exchange.state_->request, 200, nullptr);
 }
 

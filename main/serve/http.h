@@ -19,6 +19,7 @@ struct HttpOptions {
   int port = 8080;          // 0: any free one
   std::string socket_path;  // a Unix socket instead; empty: none
   int idle_seconds = 60;    // for a connection that sends or takes nothing
+  int most_seconds = 0;     // of an answer, with its time in the queue; 0: no limit
   size_t most_body = size_t(32) << 20, most_head = size_t(64) << 10;  // bytes
 };
 
@@ -46,7 +47,8 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void begin(const char* type) override;
   void part(const std::string& text) override;
   void end() override;
-  const std::atomic<bool>& gone() const override { return gone_; }
+  // Also set when the time of the answer is over: it then ends with what it has.
+  const std::atomic<bool>& gone() const override { return ended_; }
   int status() const { return status_; }     // 0: no response yet
   uint64_t bytes() const { return bytes_; }  // of the body
   // Called in the thread of the sockets when the response is written or the client has gone.
@@ -58,7 +60,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
 
   HttpServer& server_;
   std::unique_ptr<State> state_;
-  std::atomic<bool> gone_ = false;
+  std::atomic<bool> gone_ = false, ended_ = false;
   std::atomic<int> status_ = 0;
   std::atomic<uint64_t> bytes_ = 0;
   Headers headers_;

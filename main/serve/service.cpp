@@ -201,12 +201,10 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
         named.ends_with('/') ? std::string_view(shared->path).substr(named.size()) : "";
     answer_call(api, *route, {rest, shared->body}, *exchange);
   });
-  if (!taken) {
-    request = std::move(*shared);
+  if (!taken)
     throw ApiError(503, "unavailable_error", "queue_full",
                    fmt::format("{} requests run and {} wait, which is the limit of this server",
                                options.most_running, options.most_waiting));
-  }
 }
 
 void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {

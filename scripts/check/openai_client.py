@@ -5,6 +5,7 @@ Chat, completions, streams, tools, responses and errors. Texts are compared with
 and run. Tools are checked only if the model's chat template shows them. Skipped if the package is
 not installed.
 """
+import json
 import subprocess
 import sys
 
@@ -25,8 +26,8 @@ TOOLS = [{"type": "function", "function": {
 
 
 def alone(*arguments):
-    return subprocess.run([CHASKI, *arguments, "-m", MODEL, "-q"], check=True,
-                          capture_output=True, text=True).stdout
+    return json.loads(subprocess.run([CHASKI, *arguments, "-m", MODEL, "-q", "--json"], check=True,
+                                     capture_output=True, text=True).stdout)["text"]
 
 
 def check_chat(client, model):

@@ -76,7 +76,7 @@ TEST_CASE("make STATIC=1 links every library except libc into the program") {
       if (word.starts_with("-l")) (inside ? libraries : shared).push_back(word);
     }
     CHECK(shared.empty());
-    for (const char* library : {"-ledit", "-lpcre2-8", "-lutf8proc", "-lxxhash"})
+    for (const char* library : {"-ledit", "-levent_extra", "-lpcre2-8", "-lutf8proc", "-lxxhash"})
       CHECK_MESSAGE(std::count(libraries.begin(), libraries.end(), library) == 1, line);
   }
   CHECK(links == 1);

@@ -18,9 +18,9 @@ json messages(const std::string& question) {
 }
 
 std::string chat_alone(const std::string& question, const Arguments& more) {
-  Arguments all = {"chat", "-m", kStory, "-p", question, "-q"};
+  Arguments all = {"chat", "-m", kStory, "-p", question, "-q", "--json"};
   all.insert(all.end(), more.begin(), more.end());
-  return chaski_run(all).out;
+  return json::parse(chaski_run(all).out)["text"];
 }
 
 // The bundled model with a template that shows tools, and marks for calls that it never writes by
