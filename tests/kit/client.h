@@ -156,4 +156,10 @@ class Serving {
   int port_ = 0;
 };
 
+// The bundled model, for all cases that change nothing of their server.
+inline const Serving& story_server() {
+  static const Serving server({"--no-log"});
+  return server;
+}
+
 }  // namespace chaski::test

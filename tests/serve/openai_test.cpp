@@ -8,11 +8,6 @@ using nlohmann::json;
 
 namespace {
 
-const Serving& story() {
-  static const Serving server({"--no-log"});
-  return server;
-}
-
 json messages(const std::string& question) {
   return json::array({{{"role", "user"}, {"content", question}}});
 }
@@ -67,7 +62,7 @@ TEST_CASE("serve/chat completions equal chaski chat -p, whole and streamed") {
   const std::string alone = chat_alone("Tell me of a cat.", {"-n", "24", "--seed", "5"});
   REQUIRE(!alone.empty());
   json request = {{"messages", messages("Tell me of a cat.")}, {"seed", 5}, {"max_tokens", 24}};
-  const HttpResponse whole = story().post("/v1/chat/completions", request);
+  const HttpResponse whole = story_server().post("/v1/chat/completions", request);
   REQUIRE_MESSAGE(whole.status == 200, whole.body);
   const json answer = whole.json();
   const json& choice = answer["choices"][0];
@@ -81,7 +76,7 @@ TEST_CASE("serve/chat completions equal chaski chat -p, whole and streamed") {
   CHECK(!answer.contains("warnings"));
 
   request["stream"] = true, request["stream_options"] = {{"include_usage", true}};
-  const HttpResponse streamed = story().post("/v1/chat/completions", request);
+  const HttpResponse streamed = story_server().post("/v1/chat/completions", request);
   REQUIRE(streamed.status == 200);
   CHECK(streamed.body.ends_with("data: [DONE]\n\n"));
   const auto events = streamed.events();
@@ -99,7 +94,7 @@ TEST_CASE("serve/completions equal chaski run, with samplers by all names") {
   const auto run = [](const Arguments& more) { return chaski_run(run_story(more)).out; };
   const auto served = [](json request) {
     request["prompt"] = "Once upon a time";
-    const HttpResponse response = story().post("/v1/completions", request);
+    const HttpResponse response = story_server().post("/v1/completions", request);
     REQUIRE_MESSAGE(response.status == 200, response.body);
     return response.json()["choices"][0]["text"].get<std::string>();
   };
@@ -141,7 +136,7 @@ TEST_CASE("serve/completions equal chaski run, with samplers by all names") {
         run({"-n", "20", "--seed", "3", "-q", "--regex", "[a-c]{4,9}"}));
   // Several answers have the seeds 3, 4, ...
   const json many =
-      story()
+      story_server()
           .post("/v1/completions",
                 {{"prompt", "Once upon a time"}, {"seed", 3}, {"max_tokens", 8}, {"n", 3}})
           .json();
@@ -149,7 +144,7 @@ TEST_CASE("serve/completions equal chaski run, with samplers by all names") {
     CHECK(many["choices"][size_t(i)]["text"] ==
           run({"-n", "8", "--seed", std::to_string(3 + i), "-q"}));
   const json best =
-      story()
+      story_server()
           .post("/v1/completions",
                 {{"prompt", "Once upon a time"}, {"seed", 3}, {"max_tokens", 8}, {"best_of", 3}})
           .json();
@@ -165,25 +160,25 @@ TEST_CASE("serve/response_format, grammar and logprobs") {
   json formed = request;
   formed["response_format"] = {{"type", "json_schema"},
                                {"json_schema", {{"name", "x"}, {"schema", schema}}}};
-  const json answer = story().post("/v1/chat/completions", formed).json();
+  const json answer = story_server().post("/v1/chat/completions", formed).json();
   const std::string text = answer["choices"][0]["message"]["content"];
   CHECK(text == chat_alone("A dog.", {"-n", "40", "--seed", "2", "--json-schema", schema.dump()}));
   CHECK(json::parse(text)["a"].is_boolean());
   json both = formed;
   both["grammar"] = "root ::= \"a\"";
-  const json refused = story().post("/v1/chat/completions", both).json();
+  const json refused = story_server().post("/v1/chat/completions", both).json();
   CHECK(refused["error"]["param"] == "response_format.json_schema.schema");
 
   json logged = request;
   logged["logprobs"] = true, logged["top_logprobs"] = 2, logged["max_tokens"] = 5;
-  const json scored = story().post("/v1/chat/completions", logged).json();
+  const json scored = story_server().post("/v1/chat/completions", logged).json();
   const json& content = scored["choices"][0]["logprobs"]["content"];
   REQUIRE(content.size() == 5);
   CHECK(content[0]["top_logprobs"].size() == 2);
   CHECK(content[0]["logprob"].get<double>() <= 0);
   logged["stream"] = true;
   size_t streamed = 0;
-  for (const json& event : story().post("/v1/chat/completions", logged).events())
+  for (const json& event : story_server().post("/v1/chat/completions", logged).events())
     if (event["choices"][0]["logprobs"].is_object())
       streamed += event["choices"][0]["logprobs"]["content"].size();
   CHECK(streamed == 5);
@@ -194,7 +189,7 @@ TEST_CASE("serve/errors name the field, and unknown fields become warnings") {
   const auto error = [&](const json& changes) {
     json request = good;
     request.merge_patch(changes);
-    const HttpResponse response = story().post("/v1/chat/completions", request);
+    const HttpResponse response = story_server().post("/v1/chat/completions", request);
     CHECK_MESSAGE(response.status == 400, response.body);
     return response.json()["error"];
   };
@@ -217,26 +212,26 @@ TEST_CASE("serve/errors name the field, and unknown fields become warnings") {
   CHECK(error({{"temp", 1}, {"temperature", 1}})["param"] == "temperature");
   json odd = good;
   odd["colour"] = "red", odd["stream_options"] = {{"speed", 1}};
-  const json warned = story().post("/v1/chat/completions", odd).json();
+  const json warned = story_server().post("/v1/chat/completions", odd).json();
   REQUIRE(warned["warnings"].size() == 2);
   CHECK(contains(warned["warnings"][0].get<std::string>(), "colour"));
   CHECK(contains(warned["warnings"][1].get<std::string>(), "stream_options.speed"));
 
   const auto raw = [](const std::string& body) {
-    return story().send(request_text("POST", "/v1/chat/completions", body));
+    return story_server().send(request_text("POST", "/v1/chat/completions", body));
   };
   for (const char* body : {"{", "[]", "", "nonsense", "{\"a\":1}", "\xff\xfe"})
     CHECK_MESSAGE(raw(body).status == 400, body);
   CHECK(raw(std::string(200, '[') + std::string(200, ']')).status == 400);
-  CHECK(story().get("/v1/chat/completions").status == 405);
-  CHECK(story().get("/nothing").status == 404);
+  CHECK(story_server().get("/v1/chat/completions").status == 405);
+  CHECK(story_server().get("/nothing").status == 404);
   json other = good;
   other["model"] = "gpt-9";
-  const HttpResponse absent = story().post("/v1/chat/completions", other);
+  const HttpResponse absent = story_server().post("/v1/chat/completions", other);
   CHECK(absent.status == 404);
   CHECK(absent.json()["error"]["code"] == "model_not_found");
   for (const char* path : {"/v1/embeddings", "/v1/rerank"}) {
-    const HttpResponse response = story().post(path, {{"input", "x"}});
+    const HttpResponse response = story_server().post(path, {{"input", "x"}});
     CHECK(response.status == 400);
     CHECK(response.json()["error"]["code"] == "unsupported_model");
   }
@@ -248,7 +243,7 @@ TEST_CASE("serve/a text that is too long fails alone with both numbers") {
   for (const auto& [path, body] : std::vector<std::pair<std::string, json>>{
            {"/v1/chat/completions", {{"messages", messages(longer)}}},
            {"/v1/completions", {{"prompt", longer}}}}) {
-    const HttpResponse response = story().post(path, body);
+    const HttpResponse response = story_server().post(path, body);
     CHECK_MESSAGE(response.status == 400, response.body);
     const json error = response.json()["error"];
     CHECK(error["code"] == "context_length_exceeded");
@@ -310,7 +305,7 @@ TEST_CASE("serve/tools: forced calls are whole, streamed with id and name first"
 
 TEST_CASE("serve/responses: items, events in order, and a conversation that continues by id") {
   json request = {{"input", "Tell me of a cat."}, {"seed", 5}, {"max_output_tokens", 24}};
-  const HttpResponse whole = story().post("/v1/responses", request);
+  const HttpResponse whole = story_server().post("/v1/responses", request);
   REQUIRE_MESSAGE(whole.status == 200, whole.body);
   const json response = whole.json();
   const std::string alone = chat_alone("Tell me of a cat.", {"-n", "24", "--seed", "5"});
@@ -320,7 +315,7 @@ TEST_CASE("serve/responses: items, events in order, and a conversation that cont
   CHECK(response["usage"]["output_tokens"] == 24);
 
   request["stream"] = true;
-  const auto events = story().post("/v1/responses", request).events();
+  const auto events = story_server().post("/v1/responses", request).events();
   std::string text;
   std::vector<std::string> types;
   for (const json& event : events) {
@@ -339,8 +334,8 @@ TEST_CASE("serve/responses: items, events in order, and a conversation that cont
                                  "response.output_item.done", "response.incomplete"});
 
   const std::string id = response["id"];
-  CHECK(story().get("/v1/responses/" + id).json() == response);
-  const json next = story()
+  CHECK(story_server().get("/v1/responses/" + id).json() == response);
+  const json next = story_server()
                         .post("/v1/responses", {{"input", "And then?"},
                                                 {"previous_response_id", id},
                                                 {"seed", 5},
@@ -350,8 +345,9 @@ TEST_CASE("serve/responses: items, events in order, and a conversation that cont
       chaski_run({"chat", "--lines", "-m", kStory, "-q", "--seed", "5", "-n", "24"},
                  "Tell me of a cat.\n/set tokens 10\nAnd then?\n");
   CHECK(chat.out.ends_with(next["output"][0]["content"][0]["text"].get<std::string>() + "\n"));
-  CHECK(story().send(request_text("DELETE", "/v1/responses/" + id)).status == 200);
-  CHECK(story().get("/v1/responses/" + id).status == 404);
-  CHECK(story().post("/v1/responses", {{"input", "x"}, {"previous_response_id", id}}).status ==
-        404);
+  CHECK(story_server().send(request_text("DELETE", "/v1/responses/" + id)).status == 200);
+  CHECK(story_server().get("/v1/responses/" + id).status == 404);
+  CHECK(
+      story_server().post("/v1/responses", {{"input", "x"}, {"previous_response_id", id}}).status ==
+      404);
 }

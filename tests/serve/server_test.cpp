@@ -8,11 +8,6 @@ using nlohmann::json;
 
 namespace {
 
-const Serving& story() {
-  static const Serving server({"--no-log"});
-  return server;
-}
-
 // Answers of this request take until the context is full.
 std::string long_request(bool stream, int seed = 1) {
   return request_text("POST", "/v1/completions",
@@ -44,33 +39,34 @@ bool soon(Condition holds) {
 }  // namespace
 
 TEST_CASE("serve/health, models, props, tokenize, detokenize, apply-template, slots, the page") {
-  CHECK(story().get("/health").json() == json{{"status", "ok"}});
-  const json models = story().get("/v1/models").json();
+  CHECK(story_server().get("/health").json() == json{{"status", "ok"}});
+  const json models = story_server().get("/v1/models").json();
   CHECK(models["data"][0]["id"] == "story");
-  CHECK(story().get("/v1/models/story").json() == models["data"][0]);
-  CHECK(story().get("/v1/models/other").status == 404);
-  const json props = story().get("/props").json();
+  CHECK(story_server().get("/v1/models/story").json() == models["data"][0]);
+  CHECK(story_server().get("/v1/models/other").status == 404);
+  const json props = story_server().get("/props").json();
   CHECK(props["default_generation_settings"]["n_ctx"] == 512);
   CHECK(props["default_generation_settings"]["params"]["temperature"] == 0.8);
-  const json tokens = story().post("/tokenize", {{"content", "A cat sat."}}).json()["tokens"];
+  const json tokens =
+      story_server().post("/tokenize", {{"content", "A cat sat."}}).json()["tokens"];
   CHECK(tokens.size() > 3);
-  CHECK(story().post("/detokenize", {{"tokens", tokens}}).json()["content"] == "A cat sat.");
+  CHECK(story_server().post("/detokenize", {{"tokens", tokens}}).json()["content"] == "A cat sat.");
   CHECK(contains(
-      story()
+      story_server()
           .post("/apply-template", {{"messages", {{{"role", "user"}, {"content", "Hi."}}}}})
           .json()["prompt"]
           .get<std::string>(),
       "User: Hi."));
-  CHECK(story().get("/slots").json() == json::array());
-  CHECK(story().post("/infill", {{"input_prefix", "a"}}).status == 400);
-  const HttpResponse page = story().get("/");
+  CHECK(story_server().get("/slots").json() == json::array());
+  CHECK(story_server().post("/infill", {{"input_prefix", "a"}}).status == 400);
+  const HttpResponse page = story_server().get("/");
   CHECK(page.status == 200);
   CHECK(contains(page.head, "Content-Security-Policy: "));
   const size_t tag = page.head.find("ETag: ") + 6;
   const std::string etag = page.head.substr(tag, page.head.find('\r', tag) - tag);
-  CHECK(story().get("/", "If-None-Match: " + etag + "\r\n").status == 304);
+  CHECK(story_server().get("/", "If-None-Match: " + etag + "\r\n").status == 304);
   const json done =
-      story()
+      story_server()
           .post("/completion", {{"prompt", "Once upon a time"}, {"n_predict", 6}, {"seed", 1}})
           .json();
   CHECK(done["content"] == chaski_run(run_story({"-n", "6", "--seed", "1", "-q"})).out);
@@ -86,10 +82,11 @@ TEST_CASE("serve/eight clients at once get the texts that each gets alone") {
   std::vector<std::thread> clients;
   for (size_t i = 0; i < texts.size(); ++i)
     clients.emplace_back([&, i] {
-      const HttpResponse response = story().post("/v1/completions", {{"prompt", "Once upon a time"},
-                                                                     {"seed", i},
-                                                                     {"max_tokens", 16},
-                                                                     {"stream", i % 2 == 1}});
+      const HttpResponse response =
+          story_server().post("/v1/completions", {{"prompt", "Once upon a time"},
+                                                  {"seed", i},
+                                                  {"max_tokens", 16},
+                                                  {"stream", i % 2 == 1}});
       if (i % 2 == 0)
         texts[i] = response.json()["choices"][0]["text"];
       else
@@ -102,15 +99,15 @@ TEST_CASE("serve/eight clients at once get the texts that each gets alone") {
 
 TEST_CASE("serve/a client that goes frees its request, streamed or not") {
   for (const bool stream : {true, false}) {
-    Client client(story().port());
+    Client client(story_server().port());
     client.put(long_request(stream));
     if (stream) CHECK(client.read_until("\"text\":"));
-    CHECK(soon([] { return metric(story(), "llamacpp:requests_processing") == 1; }));
+    CHECK(soon([] { return metric(story_server(), "llamacpp:requests_processing") == 1; }));
     client.close();
-    CHECK(soon([] { return metric(story(), "llamacpp:requests_processing") == 0; }));
+    CHECK(soon([] { return metric(story_server(), "llamacpp:requests_processing") == 0; }));
   }
   // A connection serves several requests, and one that comes early waits for its turn.
-  Client client(story().port());
+  Client client(story_server().port());
   client.put(request_text("GET", "/health") + request_text("GET", "/v1/models"));
   CHECK(client.response().json()["status"] == "ok");
   CHECK(client.response().json()["object"] == "list");
@@ -125,11 +122,11 @@ TEST_CASE("serve/hosts and origins of other sites are refused, and the message n
   const auto from = [](const Serving& server, const std::string& host, const std::string& more) {
     return server.send("GET /health HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n");
   };
-  CHECK(from(story(), "127.0.0.1:80", "").status == 200);
-  CHECK(from(story(), "[::1]:80", "").status == 200);
-  CHECK(from(story(), "localhost:1", "Origin: http://localhost:1\r\n").status == 200);
-  const HttpResponse host = from(story(), "evil.example", ""),
-                     origin = from(story(), "localhost", "Origin: https://evil.example\r\n");
+  CHECK(from(story_server(), "127.0.0.1:80", "").status == 200);
+  CHECK(from(story_server(), "[::1]:80", "").status == 200);
+  CHECK(from(story_server(), "localhost:1", "Origin: http://localhost:1\r\n").status == 200);
+  const HttpResponse host = from(story_server(), "evil.example", ""),
+                     origin = from(story_server(), "localhost", "Origin: https://evil.example\r\n");
   CHECK(host.status == 403);
   CHECK(contains(host.body, "--allow-host"));
   CHECK(origin.status == 403);
