@@ -10,7 +10,7 @@ namespace chaski {
 namespace {
 
 constexpr int kMostLogProbabilities = 1000;
-constexpr size_t kMostPrompts = 256;
+constexpr size_t kMostTexts = 256;  // of one request: each has a thread
 
 struct Completion {
   std::vector<std::string> prompts;  // texts, for `echo`
@@ -18,7 +18,7 @@ struct Completion {
   AnswerSettings settings;
   StreamChoice stream;
   int n = 1, best_of = 1;
-  bool echo = false;
+  bool echo = false, logged = false;  // logged: log probabilities were asked for
   size_t answers() const { return tokens.size() * size_t(n); }
 };
 
@@ -32,9 +32,6 @@ void read_prompts(const ServedModel& served, const Field& prompt, Completion& ou
   const bool several = prompt.is_list() && !prompt.json().empty() && !prompt.json()[0].is_number();
   if (!several) return add(prompt);
   for (const Field& one : prompt.items()) add(one);
-  if (out.tokens.size() > kMostPrompts)
-    prompt.refuse(
-        fmt::format("has {} prompts, expected at most {}", out.tokens.size(), kMostPrompts));
 }
 
 Completion read_completion(Api& api, const ServedModel& served, const Field& fields) {
@@ -52,9 +49,12 @@ Completion read_completion(Api& api, const ServedModel& served, const Field& fie
     if (out.best_of > out.n && out.stream.stream)
       best->refuse("chooses among whole answers, so it cannot be streamed");
   }
+  if (const size_t all = out.tokens.size() * size_t(out.best_of); all > kMostTexts)
+    refuse_field("prompt",
+                 fmt::format("asks for {} texts in all, expected at most {}", all, kMostTexts));
   if (const auto echo = fields.find("echo")) out.echo = echo->flag();
   if (const auto logged = fields.find("logprobs")) {
-    out.settings.request.scored = logged->whole(0, kMostLogProbabilities);
+    out.settings.request.scored = logged->whole(0, kMostLogProbabilities), out.logged = true;
     if (out.echo) logged->refuse("has no values for the tokens of the prompt that echo adds");
   }
   if (out.best_of > out.n && !out.settings.request.scored) out.settings.request.scored = 0;
@@ -75,9 +75,7 @@ class CompletionReply {
         logged_(asked.answers()) {}
 
   void answer() {
-    std::vector<GenerateResult> all;
-    for (size_t prompt = 0; prompt < asked_.tokens.size(); ++prompt)
-      for (GenerateResult& result : answers_to(prompt)) all.push_back(std::move(result));
+    const std::vector<GenerateResult> all = chosen(texts());
     if (!asked_.stream.stream) return put_whole(all);
     if (asked_.stream.usage) {
       OrderedJson json = head();
@@ -103,26 +101,37 @@ class CompletionReply {
             {"system_fingerprint", std::string("chaski-") + kVersion}};
   }
 
-  // The answers to one prompt: the best n of best_of, by mean log probability.
-  std::vector<GenerateResult> answers_to(size_t prompt) {
-    const size_t first = prompt * size_t(asked_.n);
-    std::vector<GenerateResult> results(static_cast<size_t>(asked_.best_of));
-    const TextRequest request{asked_.tokens[prompt], asked_.settings};
-    answer_all(asked_.best_of, [&](int i) {
-      const bool shown = asked_.best_of == asked_.n;
-      results[size_t(i)] =
-          complete_text(served_, request, i, reply_.gone(), [&](const ChatEvent& event) {
-            if (shown && asked_.stream.stream) take(first + size_t(i), event);
-          });
-      if (shown && asked_.stream.stream) put_end(first + size_t(i), results[size_t(i)]);
+  // All texts: best_of for each prompt, generated at once.
+  std::vector<GenerateResult> texts() {
+    const size_t each = size_t(asked_.best_of);
+    std::vector<TextRequest> requests;
+    for (const auto& tokens : asked_.tokens) requests.push_back({tokens, asked_.settings});
+    std::vector<GenerateResult> results(requests.size() * each);
+    const bool streams = asked_.stream.stream;  // then best_of is n
+    answer_all(int(results.size()), [&](int i) {
+      const size_t text = size_t(i);
+      results[text] = complete_text(served_, requests[text / each], int(text % each), reply_.gone(),
+                                    [&](const ChatEvent& event) {
+                                      if (streams) take(text, event);
+                                    });
+      if (streams) put_end(text, results[text]);
     });
-    Usage& sum = usages_.emplace_back();
-    for (const GenerateResult& result : results) sum.add(result);
-    if (asked_.best_of > asked_.n)
-      std::ranges::stable_sort(results, std::ranges::greater{},
-                               &GenerateResult::mean_log_probability);
-    results.resize(size_t(asked_.n));
     return results;
+  }
+
+  // Of each prompt the best n of best_of, by mean log probability.
+  std::vector<GenerateResult> chosen(std::vector<GenerateResult> texts) {
+    std::vector<GenerateResult> out;
+    for (std::span rest(texts); !rest.empty(); rest = rest.subspan(size_t(asked_.best_of))) {
+      const auto of_prompt = rest.first(size_t(asked_.best_of));
+      Usage& sum = usages_.emplace_back();
+      for (const GenerateResult& result : of_prompt) sum.add(result);
+      if (asked_.best_of > asked_.n)
+        std::ranges::stable_sort(of_prompt, std::ranges::greater{},
+                                 &GenerateResult::mean_log_probability);
+      std::ranges::move(of_prompt.first(size_t(asked_.n)), std::back_inserter(out));
+    }
+    return out;
   }
 
   Usage usage() const {
@@ -177,10 +186,11 @@ class CompletionReply {
 
   OrderedJson choice(size_t answer, std::string_view text, const Logged& logged,
                      const OrderedJson& finish) const {
-    return {{"text", text},
-            {"index", answer},
-            {"logprobs", logged.values.empty() ? OrderedJson() : logged_json(logged)},
-            {"finish_reason", finish}};
+    return {
+        {"text", text},
+        {"index", answer},
+        {"logprobs", asked_.logged && !logged.values.empty() ? logged_json(logged) : OrderedJson()},
+        {"finish_reason", finish}};
   }
 
   OrderedJson logged_json(const Logged& logged) const {

@@ -166,9 +166,8 @@ Action declare_serve(Flags parser) {
   parser.heading("");
   parser.example("Check that the model loads and the port is free",
                  "chaski serve -m model.gguf --port 0 --check");
-  parser.example("Serve for ten seconds, at most two requests at once",
-                 "timeout -s TERM --preserve-status 10 chaski serve -m model.gguf --port 0 "
-                 "--parallel 2");
+  parser.example("Serve for one second, at most two requests at once",
+                 "timeout --preserve-status 1 chaski serve -m model.gguf --port 0 --parallel 2");
   parser.example("Listen on a Unix socket, log nothing",
                  "chaski serve -m model.gguf --socket chaski.sock --no-log --check");
   return [flags] { return serve(*flags); };
