@@ -13,7 +13,7 @@ namespace {
 constexpr const char
     *kDownload =
         "chaski pull NAME or chaski pull URL downloads a model once, then -m takes its name",
-    *kService = "chaski has no server: run and chat load the model and free it at their end",
+    *kService = "chaski serve is the server; run and chat free their model at their end",
     *kTalk = "chaski chat is for conversations, chaski run completes one prompt",
     *kPasses = "chaski chooses the batch size itself, and the text does not depend on it",
     *kTemplate = "chat uses the template in the model's file; chaski template FILE shows it",
@@ -31,6 +31,13 @@ constexpr Habit::Passed kAlone = Habit::Passed::alone, kWithValue = Habit::Passe
                         kWithSwitch = Habit::Passed::with_switch;
 
 constexpr Habit kHabits[] = {
+    // Other meanings in chaski serve than in the rows below.
+    {"serve", "--api-key --api-key-file", "use --api-keys FILE"},
+    {"serve", "-np --n-parallel --max-num-seqs", "--parallel"},
+    {"serve", "-a --served-model-name", "--alias"},
+    {"serve", "--metrics --slots --props --no-slots -cb --cont-batching",
+     "these endpoints and continuous batching are always on", kAlone},
+
     // Flags of the same meaning.
     {"",
      "-n --n-predict --predict --num-predict --n-gen --max-tokens --max-new-tokens --num-tokens",
@@ -203,7 +210,7 @@ constexpr Habit kHabits[] = {
     {"", "ls", "chaski list shows the models on this machine"},
     {"", "show",
      "chaski inspect FILE shows what is in a model, chaski template FILE its chat template"},
-    {"", "serve server ps stop", kService},
+    {"", "server ps stop", kService},
     {"", "create",
      "chaski quantize IN OUT makes a model smaller; chat --system TEXT gives it instructions"},
     {"", "rm cp", "models are files; use rm and cp of the shell"},
