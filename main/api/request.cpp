@@ -156,8 +156,12 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
   ChatAnswer out;
   ChatReader reader(request, out, on_event);
   Ending ending(gone);
+  const OnChatEvent on_read = [&](const ChatEvent& event) {
+    on_event(event);
+    ending.look(false);
+  };
   const GenerateOptions options =
-      options_of(request.settings, number, request.parallel_calls ? gone : ending.flag(), on_event);
+      options_of(request.settings, number, request.parallel_calls ? gone : ending.flag(), on_read);
   try {
     const Answer answer =
         conversation->answer(options, true, served.generate, [&](const AnswerEvent& event) {

@@ -190,6 +190,15 @@ TEST_CASE("serve/keys, limits, the log and signals") {
   CHECK(!contains(outcome.err, "Once upon a time"));
 }
 
+TEST_CASE("serve/--max-seconds ends an answer with the text so far") {
+  const Serving server({"--no-log", "--max-seconds", "1"});
+  const HttpResponse response = server.send(long_request(false));
+  CHECK(response.status == 200);
+  const json choice = response.json()["choices"][0];
+  CHECK(choice["finish_reason"] == "length");
+  CHECK(!choice["text"].get<std::string>().empty());
+}
+
 TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   const TempFolder folder;
   Serving server({"--log-prompts"});
