@@ -96,6 +96,12 @@ const ChatMessage* Conversation::last_answer() const {
   return at == messages_.rend() ? nullptr : &*at;
 }
 
+const ChatMessage* Conversation::begun_answer() const {
+  const bool begun = !messages_.empty() && messages_.back().role == "assistant" &&
+                     messages_.back().calls.empty() && last_question();
+  return begun ? &messages_.back() : nullptr;
+}
+
 void Conversation::drop_question() { messages_.erase(find_question(), messages_.end()); }
 
 std::string Conversation::take_back() {
@@ -176,6 +182,32 @@ bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
   return end.find("<think>") != std::string::npos && end.find("</think>") == std::string::npos;
 }
 
+// Appends the beginning of an answer as the tokens of text in the middle of an answer. Only the
+// marks around a thought become control tokens.
+void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& prompt) const {
+  constexpr std::string_view kOpens = "<think>\n", kCloses = "\n</think>\n\n";
+  // Text before it keeps the tokenizer from adding a space at the start.
+  std::vector<Tokenizer::Part> parts = {{"\n"}};
+  const size_t before = model_->tokenizer.encode_parts(parts).size();
+  std::string_view rest = begun;
+  const size_t end = rest.starts_with(kOpens) ? rest.find(kCloses) : std::string_view::npos;
+  const bool opened = ends_in_thought(prompt);
+  if (end != std::string_view::npos) {
+    if (!opened) parts.push_back({kOpens, true, true});
+    parts.push_back({rest.substr(kOpens.size(), end - kOpens.size()), false, true});
+    rest.remove_prefix(end + kCloses.size());
+  }
+  if (end != std::string_view::npos || opened) parts.push_back({kCloses, true, true});
+  parts.push_back({rest, false, true});
+  const std::vector<TokenId> tokens = model_->tokenizer.encode_parts(parts);
+  prompt.insert(prompt.end(), tokens.begin() + ptrdiff_t(before), tokens.end());
+  if (int(prompt.size()) >= model_->context_length)
+    throw ContextOverflow(fmt::format("the conversation with the beginning of its answer has {} "
+                                      "tokens, but the context holds {} and the rest needs room",
+                                      prompt.size(), model_->context_length),
+                          prompt.size(), model_->context_length, false);
+}
+
 Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                             const Generate& generate, const OnAnswerEvent& on_event) {
   ENSURE(last_question(), "an answer needs a question");
@@ -183,9 +215,15 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
   size_t calls_before = 0;
   for (const ChatMessage& m : messages_) calls_before += m.calls.size();
   Answer answer;
+  std::string begun;
+  if (begun_answer()) {
+    begun = std::move(messages_.back().content);
+    messages_.pop_back();
+  }
   std::optional<AnswerStream> stream;
   try {
     std::vector<TokenId> prompt = fitting_prompt(options, on_event);
+    if (!begun.empty()) append_begun(begun, prompt);
     GenerateOptions all = options;
     for (const std::string& text : format_.stop_strings()) all.stop.push_back(text);
     all.spelled = tool_calling_.spelled();
@@ -196,7 +234,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                 .token = token,
                 .log_probabilities = log_probabilities});
     };
-    const bool forced = may_force && tool_calling_.forced() != nullptr;
+    const bool forced = may_force && begun.empty() && tool_calling_.forced() != nullptr;
     if (forced) {
       all.grammar = nullptr, all.rules = tool_calling_.forced();
       answer.text = syntax->opens;
@@ -224,7 +262,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
   }
   if (answer.calls.empty()) answer.content = answer.text;
-  messages_.push_back({"assistant", answer.content, answer.calls});
+  messages_.push_back({"assistant", begun + answer.content, answer.calls});
   stream->send_calls(answer.calls);
   on_event({.kind = AnswerEvent::Kind::finish, .result = &answer.result});
   return answer;

@@ -82,6 +82,9 @@ class Conversation {
   void add_tool_result(const ToolCall& call, const std::string& text);
   const ChatMessage* last_question() const;  // null: there is none
   const ChatMessage* last_answer() const;
+  // The beginning of the next answer, which the model continues: the last message, if it is an
+  // assistant's without calls after a question. Null: there is none.
+  const ChatMessage* begun_answer() const;
   // Removes the last question and everything after it; does nothing if there is no question.
   void drop_question();
   // The same, and returns the question. Throws Error(usage) if there is none.
@@ -89,7 +92,9 @@ class Conversation {
 
   using Generate = std::function<GenerateResult(std::span<const TokenId> prompt,
                                                 const GenerateOptions& options, const Sink& sink)>;
-  // Generates the answer to the last message and appends it. Adds to `options` what the template
+  // Generates the answer to the last message and appends it. Of an answer that was begun
+  // (begun_answer()) the result and the events hold only what the model adds, and may_force is
+  // ignored. Adds to `options` what the template
   // and the tools need. `may_force`: the answer must be a tool call if the tool choice says so. If
   // the context is full and options.context_policy allows it, the oldest turns are dropped first.
   // On an error the last question is removed and the error is thrown: ContextOverflow, Error(usage)
@@ -111,6 +116,7 @@ class Conversation {
   // Returns how many messages it dropped; 0 if that does not make enough room.
   size_t drop_turns(std::vector<TokenId>& prompt);
   int kept_by_shift(std::span<const TokenId> prompt) const;
+  void append_begun(const std::string& begun, std::vector<TokenId>& prompt) const;
   bool ends_in_thought(std::span<const TokenId> prompt) const;
   std::vector<ChatMessage>::iterator find_question();
 

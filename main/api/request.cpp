@@ -153,6 +153,11 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
   const std::unique_ptr<Conversation> conversation = conversation_of(served, request);
   if (!conversation->last_question())
     refuse_field("messages", "has no message of a user, expected at least one");
+  if (conversation->begun_answer() &&
+      (request.settings.rules || conversation->tool_calling().forced()))
+    refuse_field("messages",
+                 "ends with an assistant's message, which cannot be continued together with a "
+                 "grammar, a schema or a required tool call");
   ChatAnswer out;
   ChatReader reader(request, out, on_event);
   Ending ending(gone);
