@@ -7,7 +7,7 @@ import {keptTokens, runOf} from './answers.js';
 import {codeBlock, renderMarkdown} from './markdown.js';
 import {recall, remember} from './store.js';
 import {alignTokens, bitsPerToken, tokenText} from './tokens.js';
-import {shownPath, siblingsOf, textOf} from './tree.js';
+import {shownPath, siblingsOf, textOf, thoughtsOf} from './tree.js';
 
 const kFinish = {length: 'ended at its longest length', content_filter: 'ended by a filter',
   context: 'ended because the context is full'};
@@ -124,10 +124,11 @@ export class MessageList {
       view.details.addEventListener('toggle', () => this.showThoughts(node, view));
       view.body.replaceChildren(view.details, view.text);
     }
-    view.details.hidden = !node.thoughts;
-    if (node.thoughts) {
+    const thoughts = thoughtsOf(node);
+    view.details.hidden = !thoughts;
+    if (thoughts) {
       const thinking = run && textOf(node) === '';
-      const words = node.thoughts.split(/\s+/).length;
+      const words = thoughts.split(/\s+/).length;
       view.summary.textContent = `${thinking ? 'Thinking' : 'Thoughts'} · ${words} words`;
       this.showThoughts(node, view);
     }
@@ -137,7 +138,7 @@ export class MessageList {
   }
 
   showThoughts(node, view) {
-    if (view.details.open) renderMarkdown(view.thoughts, node.thoughts);
+    if (view.details.open) renderMarkdown(view.thoughts, thoughtsOf(node));
   }
 
   showEditor(node, view) {

@@ -189,14 +189,15 @@ async function fill(conversation, node) {
 }
 
 // A new answer below `parent`.
-function answer(parent, {prefix = '', seed} = {}) {
+function answer(parent, {prefix = '', begunThoughts = '', seed} = {}) {
   const {current} = app;
   const settings = {...current.settings};
   const fixed = settings.seed;
   const count = parent.children.length;
   const chosen = seed ?? (Number.isInteger(fixed) ? (fixed + count) >>> 0 : newSeed());
   const node = tree.addNode(current, parent, {role: 'assistant', thoughts: '', prefix,
-    made: {model: find('model').value, seed: chosen, system: current.system, settings}});
+    begunThoughts, made: {model: find('model').value, seed: chosen, system: current.system,
+      settings}});
   touched(current);
   saveNow();
   app.list.following = true;
@@ -256,7 +257,9 @@ const acts = {
     showAll();
   },
   resume(node) {
-    if (ready()) answer(tree.parentOf(app.current, node), {prefix: tree.textOf(node)});
+    if (!ready()) return;
+    answer(tree.parentOf(app.current, node), {prefix: tree.textOf(node),
+      begunThoughts: tree.thoughtsOf(node), seed: node.made?.seed});
   },
   remove(node) {
     const path = [node];
@@ -287,7 +290,8 @@ const acts = {
     panel.openToken(node, tokens, places, index, (prefix) => {
       if (!ready()) return;
       panel.closePanel();
-      answer(tree.parentOf(app.current, node), {prefix, seed: node.made.seed});
+      answer(tree.parentOf(app.current, node), {prefix, begunThoughts: tree.thoughtsOf(node),
+        seed: node.made.seed});
     });
   },
 };
@@ -326,7 +330,7 @@ async function runLink(conversation, parent, link) {
   const known = app.models.some((model) => model.id === link.made.model);
   const made = {...link.made, model: known ? link.made.model : find('model').value};
   const node = tree.addNode(conversation, parent, {role: 'assistant', thoughts: '',
-    prefix: link.prefix, made});
+    prefix: link.prefix, begunThoughts: link.begunThoughts, made});
   const done = fill(conversation, node);
   showAll();
   await done;

@@ -110,6 +110,7 @@ async function linkOf(conversation, node) {
   const messages = messagesFor(conversation, {...node, prefix: '',
     made: {...node.made, system: ''}});
   const value = await encodeLink({made: node.made, messages, prefix: node.prefix || undefined,
+    begunThoughts: node.begunThoughts || undefined,
     sum: checksum(node.thoughts ?? '', node.text), stopped: node.stopped || undefined,
     bytes: byteLength(node.text)});
   return `${location.origin}${location.pathname}#replay=${value}`;

@@ -63,8 +63,8 @@ async function decodeText(text) {
   return new Blob(parts).text();
 }
 
-// What a link asks for: {made, messages, prefix, sum, bytes, stopped}. A link comes from anywhere:
-// each field is checked. Throws an Error.
+// What a link asks for: {made, messages, prefix, begunThoughts, sum, bytes, stopped}. A link comes
+// from anywhere: each field is checked. Throws an Error.
 export async function decodeLink(text) {
   const value = JSON.parse(await decodeText(text));
   if (!Array.isArray(value?.messages)) throw new Error('it has no list of messages');
@@ -76,7 +76,8 @@ export async function decodeLink(text) {
   });
   const made = cleanMade(value.made);
   if (!made) throw new Error('it does not say what was asked');
-  return {made, messages, prefix: typeof value.prefix === 'string' ? value.prefix : '',
+  const textOf = (field) => typeof value[field] === 'string' ? value[field] : '';
+  return {made, messages, prefix: textOf('prefix'), begunThoughts: textOf('begunThoughts'),
     sum: String(value.sum ?? ''), bytes: Number(value.bytes) || 0,
     stopped: value.stopped === true};
 }

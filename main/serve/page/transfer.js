@@ -49,6 +49,7 @@ function cleanNode(from, where) {
   if (from.role === 'assistant') {
     node.thoughts = textOf(from.thoughts, `${where}.thoughts`);
     node.prefix = textOf(from.prefix, `${where}.prefix`);
+    node.begunThoughts = textOf(from.begunThoughts, `${where}.begunThoughts`);
     node.error = textOf(from.error, `${where}.error`);
     node.made = cleanMade(from.made);
     node.stats = cleanStats(from.stats);

@@ -3,7 +3,8 @@
 //
 //   conversation  id, title, created, changed, system, settings, nodes {id: node}; root: 'root'
 //   node          id, parent, role, text, children [id], chosen (an id or null), time; answers also
-//                 thoughts, prefix (text it was begun with), made (what was asked), stats, error
+//                 thoughts, made (what was asked), stats, error, and what it was begun with:
+//                 prefix (text) and begunThoughts
 
 import {newId} from './dom.js';
 
@@ -91,6 +92,10 @@ export function textOf(node) {
   return (node.prefix ?? '') + node.text;
 }
 
+export function thoughtsOf(node) {
+  return (node.begunThoughts ?? '') + (node.thoughts ?? '');
+}
+
 // Where `words` (lower case) first occur in a conversation: {node, text, start}, {} if only in its
 // title, else null.
 export function findText(conversation, words) {
@@ -115,6 +120,9 @@ export function messagesFor(conversation, node) {
     if (messages.at(-1)?.role === at.role) messages.at(-1).content += `\n\n${content}`;
     else messages.push({role: at.role, content});
   }
-  if (node.prefix) messages.push({role: 'assistant', content: node.prefix});
+  if (node.prefix) {
+    messages.push({role: 'assistant', content: node.prefix,
+      reasoning_content: node.begunThoughts || undefined});
+  }
   return messages;
 }
