@@ -12,12 +12,10 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 from browser import Browser
 from page_inputs import HOSTILE, STUB, UNSTUB, conversation
@@ -102,6 +100,16 @@ class Check:
         b.wait('the edited question', DONE)
         self.that(b.text('.message.user:nth-last-child(2) .siblings span') == '2/2' and
                   b.text('.question') == 'And who came?', 'an edited question is a branch')
+
+        self.act('remove', 'user')
+        self.that(b.count('.message') == 4, 'one press deletes no message')
+        b.run('document.querySelector(".sure").click();')
+        self.that(b.count('.message') == 4 and b.text('.question') == 'And then?',
+                  'two presses delete a branch, and its sibling is shown')
+        self.act('edit', 'user')
+        b.run('document.querySelector(".editor textarea").value = "And who came?";')
+        b.click('.editor .primary')
+        b.wait('the edited question once more', DONE)
 
     def typing(self):
         b = self.b
@@ -497,21 +505,12 @@ class Check:
 
 def serve(program, model):
     """Starts `chaski serve` on a free port; returns (process, address)."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
-    command = [program, 'serve', '--port', str(port)] + (['-m', model] if model else [])
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    address = f'http://127.0.0.1:{port}/'
-    for _ in range(600):
-        if server.poll() is not None:
-            sys.exit(f'{" ".join(command)} ended: {server.stderr.read().strip()}')
-        try:
-            urllib.request.urlopen(address + 'health', timeout=1)
-            return server, address
-        except OSError:
-            time.sleep(0.1)
-    sys.exit(f'{address}: no answer within 60 s')
+    command = [program, 'serve', '--port', '0', '--no-log'] + (['-m', model] if model else [])
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    address = server.stdout.readline().strip()
+    if not address:
+        sys.exit(f'{" ".join(command)} ended')
+    return server, address.rstrip('/') + '/'
 
 
 def main():

@@ -56,6 +56,25 @@ export function flash(node, text) {
   }, 1500);
 }
 
+// The work of a button that is pressed twice, so that one press never deletes.
+export function whenSure(work) {
+  return (event) => {
+    const pressed = event.currentTarget;
+    if (pressed.classList.contains('sure')) {
+      work();
+      return;
+    }
+    const text = pressed.textContent;
+    pressed.classList.add('sure');
+    pressed.textContent = 'Really delete';
+    pressed.addEventListener('blur', () => {
+      pressed.classList.remove('sure');
+      pressed.textContent = text;
+    }, {once: true});
+    pressed.focus();
+  };
+}
+
 export function download(name, text) {
   const address = URL.createObjectURL(new Blob([text], {type: 'application/json'}));
   const link = el('a', {href: address, download: name});

@@ -2,7 +2,7 @@
 // so what has not changed is not built again, and what is not on the screen is not laid out
 // (content-visibility in page.css).
 
-import {button, copyText, el} from './dom.js';
+import {button, copyText, el, whenSure} from './dom.js';
 import {keptTokens, runOf} from './answers.js';
 import {codeBlock, renderMarkdown} from './markdown.js';
 import {recall, remember} from './store.js';
@@ -266,7 +266,8 @@ export class MessageList {
             'Computes the same bytes again; a link for others');
         }
       }
-      act('remove', 'Delete', () => acts.remove(node), 'Deletes this message and what follows it');
+      act('remove', 'Delete', whenSure(() => acts.remove(node)),
+        'Deletes this message and what follows it');
     }
     const stats = el('span', {class: 'stats', title: 'Tokens of the answer, speed, prompt tokens ' +
       'that came from the cache, model'}, statsText(node));

@@ -86,8 +86,12 @@ const unsaved = new Set();
 async function saveNow() {
   for (const conversation of [...unsaved]) {
     unsaved.delete(conversation);
-    await store.saveConversation(conversation);
-    store.tellOthers(conversation.id);
+    try {
+      await store.saveConversation(conversation);
+      store.tellOthers(conversation.id);
+    } catch (fault) {
+      app.say(`This browser did not keep the conversation: ${fault.message}. Export it.`, 'error');
+    }
   }
 }
 
@@ -96,8 +100,10 @@ function keep(conversation) {
   if (Object.keys(conversation.nodes).length < 2) return;
   app.conversations.set(conversation.id, conversation);
   unsaved.add(conversation);
-  clearTimeout(saving);
-  saving = setTimeout(saveNow, 400);
+  saving ||= setTimeout(() => {
+    saving = 0;
+    saveNow();
+  }, 1000);
 }
 
 function touched(conversation) {
@@ -131,7 +137,8 @@ app.start = () => {
   app.open(tree.newConversation(settings, store.recall('system', '')));
   question.value = draft;
   fitQuestion();
-  question.focus();
+  // On a phone the focus would open its keyboard.
+  if (!matchMedia('(pointer: coarse)').matches) question.focus();
 };
 
 app.rename = (conversation, title) => {
@@ -188,22 +195,27 @@ async function fill(conversation, node) {
   return node;
 }
 
-// A new answer below `parent`.
-function answer(parent, {prefix = '', begunThoughts = '', seed} = {}) {
+// A new answer below `parent`; `begun` are the fields of one that continues a text.
+function answer(parent, begun = {}) {
   const {current} = app;
-  const settings = {...current.settings};
-  const fixed = settings.seed;
-  const count = parent.children.length;
-  const chosen = seed ?? (Number.isInteger(fixed) ? (fixed + count) >>> 0 : newSeed());
-  const node = tree.addNode(current, parent, {role: 'assistant', thoughts: '', prefix,
-    begunThoughts, made: {model: find('model').value, seed: chosen, system: current.system,
-      settings}});
+  const {seed} = current.settings;
+  const made = {model: find('model').value, system: current.system, settings: {...current.settings},
+    seed: Number.isInteger(seed) ? (seed + parent.children.length) >>> 0 : newSeed()};
+  const node = tree.addNode(current, parent, {role: 'assistant', thoughts: '', made, ...begun});
   touched(current);
   saveNow();
   app.list.following = true;
   const done = fill(current, node);
   showAll();
   return done;
+}
+
+// An answer that begins with `prefix` and the thoughts of `node`. Model, seed and settings are
+// those of `node`, so it differs by this beginning only.
+function answerFrom(node, prefix) {
+  const begun = {prefix, begunThoughts: tree.thoughtsOf(node)};
+  if (node.made) begun.made = {...node.made, settings: {...node.made.settings}};
+  answer(tree.parentOf(app.current, node), begun);
 }
 
 // False if the settings cannot be sent; the status line says why.
@@ -257,9 +269,7 @@ const acts = {
     showAll();
   },
   resume(node) {
-    if (!ready()) return;
-    answer(tree.parentOf(app.current, node), {prefix: tree.textOf(node),
-      begunThoughts: tree.thoughtsOf(node), seed: node.made?.seed});
+    answerFrom(node, tree.textOf(node));
   },
   remove(node) {
     const path = [node];
@@ -288,10 +298,8 @@ const acts = {
   },
   showToken(node, tokens, places, index) {
     panel.openToken(node, tokens, places, index, (prefix) => {
-      if (!ready()) return;
       panel.closePanel();
-      answer(tree.parentOf(app.current, node), {prefix, begunThoughts: tree.thoughtsOf(node),
-        seed: node.made.seed});
+      answerFrom(node, prefix);
     });
   },
 };

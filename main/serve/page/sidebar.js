@@ -1,6 +1,6 @@
 // The list of conversations: search, choose, rename, delete, import and export.
 
-import {button, download, el, find} from './dom.js';
+import {button, download, el, find, whenSure} from './dom.js';
 import {exportText, importText} from './transfer.js';
 import {findText, titleOf} from './tree.js';
 
@@ -89,8 +89,7 @@ export class Sidebar {
       row.append(el('div', {class: 'row'},
         button('Rename', () => this.rename(conversation), {class: 'quiet'}),
         button('Export', () => this.exportSome([conversation]), {class: 'quiet'}),
-        button('Delete', (event) => this.remove(conversation, event.currentTarget),
-          {class: 'quiet'})));
+        button('Delete', whenSure(() => this.app.remove(conversation)), {class: 'quiet'})));
     }
     return row;
   }
@@ -109,17 +108,6 @@ export class Sidebar {
       }});
     row.replaceChildren(field);
     field.select();
-  }
-
-  // The second press deletes, so that one press never does.
-  remove(conversation, pressed) {
-    if (pressed.classList.contains('sure')) {
-      this.app.remove(conversation);
-      return;
-    }
-    pressed.classList.add('sure');
-    pressed.textContent = 'Really delete';
-    pressed.addEventListener('blur', () => this.show(), {once: true});
   }
 
   exportAll() {
