@@ -3,7 +3,7 @@
 import {announce, button, copyText, el, find} from './dom.js';
 import {askAgain, keepTokens, requestFor} from './answers.js';
 import {byteLength, checksum, compareAnswers, encodeLink} from './replay.js';
-import {settingsForm} from './settings.js';
+import {namedSettings, settingsForm} from './settings.js';
 import {recall, remember} from './store.js';
 import {tokenPanel} from './tokens.js';
 import {messagesFor} from './tree.js';
@@ -119,10 +119,8 @@ async function linkOf(conversation, node) {
 export function openReplay(app, conversation, node) {
   const {made} = node;
   const result = el('p', {class: 'result', role: 'status'});
-  const fields = Object.entries(made.settings).filter(([key, value]) => key !== 'seed' &&
-    key !== 'probabilities' && value !== '');
   const facts = [['Model', made.model || 'the one that is loaded'], ['Seed', made.seed],
-    ...(made.system ? [['System prompt', made.system]] : []), ...fields,
+    ...(made.system ? [['System prompt', made.system]] : []), ...namedSettings(made.settings),
     ['Bytes', byteLength(node.text)], ['Checksum', checksum(node.thoughts ?? '', node.text)]];
   let controller = null;
   const start = button('Replay now', async () => {

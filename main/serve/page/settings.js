@@ -42,6 +42,13 @@ export const kSettings = [
 
 const kFields = kSettings.filter((setting) => setting.key);
 
+// The settings that a request has, as pairs of label and value.
+export function namedSettings(settings) {
+  return kFields.filter(({key}) => key !== 'seed' && key !== 'probabilities' &&
+    settings[key] !== undefined && settings[key] !== '')
+    .map(({key, label}) => [label, settings[key]]);
+}
+
 export function settingOf(settings, key) {
   return settings[key] ?? kFields.find((field) => field.key === key).preset ?? '';
 }
