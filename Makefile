@@ -259,9 +259,10 @@ test: $(BUILD)/chaski $(if $(filter %-shim.bin,$(TESTS)),$(BUILD)/tests/chaski-s
 real: $(BUILD)/chaski $(BUILD)/tests.bin
 	folder=$$(scripts/real_models.sh) && CHASKI_REAL_MODELS=$$folder CHASKI_BIN=$(BUILD)/chaski scripts/check/test.sh $(BUILD)/tests.bin -- -tc='real/*'
 
-# Clients that others wrote, against chaski serve; skipped if their Python packages are not installed.
+# Clients that others wrote, against chaski serve; skipped if their Python packages are not installed. The chat page in Chromium.
 clients: $(BUILD)/chaski
 	scripts/check/openai_client.py $(BUILD)/chaski
+	scripts/check/page.py $(BUILD)/chaski
 .PHONY: clients
 
 ifeq ($(CUDA),1)
@@ -351,7 +352,7 @@ help:
 	@echo "make chat         a conversation with a model of 98 MB, fetched on the first start"
 	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
 	@echo "make real         real models (842 MB, fetched on the first start) compared with exact arithmetic"
-	@echo "make clients      chaski serve with clients that others wrote (needs their Python packages)"
+	@echo "make clients      chaski serve with clients that others wrote (needs their Python packages) and its page in Chromium"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
 	@echo "make tsan         code that threads share, under ThreadSanitizer"

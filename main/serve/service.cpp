@@ -152,7 +152,7 @@ void Service::Impl::put_slots(Exchange& exchange) {
 
 void Service::Impl::put_page(const HttpRequest& request, Exchange& exchange) {
   const PageFile file = *page_file(request.path);
-  Exchange::Headers headers = {{"ETag", std::string(file.etag)}, {"Cache-Control", "no-cache"}};
+  Exchange::Headers headers = {{"ETag", std::string(file.etag)}};
   for (const auto& [name, value] : page_headers()) headers.emplace_back(name, value);
   exchange.set_headers(std::move(headers));
   const bool same = request.if_none_match == file.etag;

@@ -11,11 +11,6 @@ using namespace chaski::test;
 
 namespace {
 
-const Serving& page_server() {
-  static const Serving server({"--no-log"});
-  return server;
-}
-
 // The value of a header; empty if the response has none or several.
 std::string page_header(const HttpResponse& response, const std::string& name) {
   std::string value;
@@ -55,7 +50,7 @@ TEST_CASE("serve/page: each file has its bytes, type, ETag and the headers that 
   std::set<std::string> tags;
   for (const std::string& path : page_paths()) {
     CAPTURE(path);
-    const HttpResponse response = page_server().get(path);
+    const HttpResponse response = story_server().get(path);
     CHECK(response.status == 200);
     CHECK(response.body == page_source(path));
     CHECK(page_header(response, "Content-Type") == page_type(path));
@@ -74,16 +69,16 @@ TEST_CASE("serve/page: each file has its bytes, type, ETag and the headers that 
     const std::string tag = page_header(response, "ETag");
     CHECK(tag.size() == 18);
     CHECK(tags.insert(tag).second);
-    const HttpResponse same = page_server().get(path, "If-None-Match: " + tag + "\r\n");
+    const HttpResponse same = story_server().get(path, "If-None-Match: " + tag + "\r\n");
     CHECK(same.status == 304);
     CHECK(same.body.empty());
     CHECK(page_header(same, "ETag") == tag);
     CHECK(page_header(same, "Content-Security-Policy") == policy);
-    CHECK(page_server().get(path, "If-None-Match: \"other\"\r\n").status == 200);
+    CHECK(story_server().get(path, "If-None-Match: \"other\"\r\n").status == 200);
   }
   for (const char* path : {"/page/", "/page/../page/dom.js", "/page/%2e%2e/page.h", "/index.html",
                            "/page/page.js/", "/page/page.cpp", "//page/dom.js"})
-    CHECK_MESSAGE(page_server().get(path).status == 404, path);
+    CHECK_MESSAGE(story_server().get(path).status == 404, path);
 }
 
 TEST_CASE("serve/page: no file names an outside origin, takes markup or has inline code") {
@@ -108,5 +103,5 @@ TEST_CASE("serve/page: no file names an outside origin, takes markup or has inli
   // Every address that the page's first file names is served.
   const std::regex named("(?:src|href)=\"([^\"#]+)\"");
   for (std::sregex_iterator at(html.begin(), html.end(), named), end; at != end; ++at)
-    CHECK_MESSAGE(page_server().get("/" + (*at)[1].str()).status == 200, (*at)[1].str());
+    CHECK_MESSAGE(story_server().get("/" + (*at)[1].str()).status == 200, (*at)[1].str());
 }
