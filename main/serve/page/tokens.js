@@ -67,8 +67,17 @@ function step(logprob) {
   return [0.9, 0.7, 0.4, 0.15, 0.05].findIndex((bound) => share >= bound) + 1 || 6;
 }
 
-function visible(text) {
-  return text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '→') || '∅';
+// The text of a token. A token that is a part of a character is shown as its bytes.
+function pieceOf({bytes}) {
+  try {
+    return new TextDecoder('utf-8', {fatal: true, ignoreBOM: true}).decode(new Uint8Array(bytes));
+  } catch {
+    return `‹${bytes.map((byte) => byte.toString(16).padStart(2, '0')).join(' ')}›`;
+  }
+}
+
+function visible(token) {
+  return pieceOf(token).replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '→') || '∅';
 }
 
 function sameBytes(a, b) {
@@ -103,7 +112,7 @@ export function tokenText(node, tokens, places, onpick) {
       view.append(el('p', {class: 'part'}, place === 'thoughts' ? 'Thinking' : 'Answer'));
     }
     const span = el('span', {class: `token s${step(token.logprob) - 1}`, tabindex: '-1',
-      role: 'button', title: `${visible(token.text)} ${percent(token.logprob)}`,
+      role: 'button', title: `${visible(token)} ${percent(token.logprob)}`,
       onclick: () => pick({index, span}),
       onkeydown: (event) => {
         if (event.key === 'ArrowRight') move(index, 1);
@@ -112,7 +121,7 @@ export function tokenText(node, tokens, places, onpick) {
         else return;
         event.preventDefault();
       }});
-    span.append(at.place === null ? `⟨${token.text.trim() || '␣'}⟩` : token.text);
+    span.append(at.place === null ? `⟨${token.text.trim() || '␣'}⟩` : pieceOf(token));
     if (at.place === null) span.classList.add('outside');
     marks.push({index, span});
     view.append(span);
@@ -134,7 +143,7 @@ export function tokenPanel(node, tokens, places, index, onbranch) {
       branchText(node.prefix ?? '', node.text, at.start, other) : null;
     const bar = el('span', {class: 'bar'});
     bar.style.setProperty('--share', `${100 * Math.exp(other.logprob)}%`);
-    const row = [el('span', {class: 'piece'}, visible(other.text)), bar,
+    const row = [el('span', {class: 'piece'}, visible(other)), bar,
       el('span', {class: 'share'}, percent(other.logprob))];
     list.append(el('li', {class: drawn ? 'drawn' : ''}, text === null || text === '' ?
       el('div', {class: 'alternative'}, ...row) :
@@ -146,7 +155,7 @@ export function tokenPanel(node, tokens, places, index, onbranch) {
   if (at.place === 'thoughts') hint = 'In thoughts tokens are shown but cannot be replaced.';
   if (at.place === null) hint = 'This token is not part of the text of the answer.';
   return el('div', {class: 'token-panel'},
-    el('p', {}, `Token ${index + 1} of ${tokens.length}: `, el('code', {}, visible(token.text)),
+    el('p', {}, `Token ${index + 1} of ${tokens.length}: `, el('code', {}, visible(token)),
       `, ${percent(token.logprob)}`),
     list,
     el('p', {class: 'help'}, sum < 0.995 ? `All other tokens: ${percent(Math.log(1 - sum))}. ` : '',
