@@ -105,3 +105,29 @@ TEST_CASE("serve/page: no file names an outside origin, takes markup or has inli
   for (std::sregex_iterator at(html.begin(), html.end(), named), end; at != end; ++at)
     CHECK_MESSAGE(story_server().get("/" + (*at)[1].str()).status == 200, (*at)[1].str());
 }
+
+TEST_CASE("serve/page: an answer begun with its own first tokens goes on as it did") {
+  const auto ask = [](const std::string& begun, int tokens) {
+    nlohmann::json messages = {{{"role", "user"}, {"content", "Once upon a time"}}};
+    if (!begun.empty()) messages.push_back({{"role", "assistant"}, {"content", begun}});
+    return story_server()
+        .post("/v1/chat/completions",
+              {{"messages", messages}, {"seed", 5}, {"max_tokens", tokens}, {"logprobs", true}})
+        .json()["choices"][0];
+  };
+  const nlohmann::json whole = ask("", 24);
+  const std::string text = whole["message"]["content"];
+  std::string begun;
+  for (int count = 1; count <= 16; ++count) {
+    begun += whole["logprobs"]["content"][size_t(count - 1)]["token"].get<std::string>();
+    if (count % 5 == 1)
+      CHECK(begun + ask(begun, 24 - count)["message"]["content"].get<std::string>() == text);
+  }
+  const HttpResponse refused = story_server().post(
+      "/v1/chat/completions",
+      {{"messages",
+        {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "{"}}}},
+       {"response_format", {{"type", "json_object"}}}});
+  CHECK(refused.status == 400);
+  CHECK(refused.json()["error"]["param"] == "messages");
+}

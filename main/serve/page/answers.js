@@ -8,7 +8,7 @@ import {requestFields, settingOf} from './settings.js';
 
 const kAlternatives = 8;  // top_logprobs; OpenAI allows 20
 
-const running = new Map();  // id of a node: {controller, thinking, progress, count, start}
+const running = new Map();  // id of a node: its run, see fillAnswer()
 const tokensOf = new Map();  // id of a node: its tokens, of this visit
 
 export function newSeed() {
@@ -46,8 +46,9 @@ function takeResult(node, result, run) {
 // Fills `node` (its role is assistant). `onchange` is called whenever it has changed. Never throws:
 // what went wrong is the node's `error`.
 export async function fillAnswer(conversation, node, onchange) {
-  const run = {controller: new AbortController(), progress: null, count: 0, first: 0,
-    start: performance.now()};
+  // progress: of reading the prompt, {total, processed}; prompt: its tokens, 0 if not known yet;
+  // count: tokens of the answer so far; first: when the first one came, in ms of performance.now().
+  const run = {controller: new AbortController(), progress: null, prompt: 0, count: 0, first: 0};
   running.set(node.id, run);
   const tokens = [];
   tokensOf.set(node.id, tokens);
@@ -79,6 +80,7 @@ export async function fillAnswer(conversation, node, onchange) {
       },
       progress: (progress) => {
         run.progress = progress;
+        run.prompt = progress.total;
         onchange();
       },
     });

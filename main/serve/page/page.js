@@ -48,7 +48,8 @@ function showComposer() {
   send.textContent = run ? 'Stop' : 'Ask';
   send.classList.toggle('stop', Boolean(run));
   const stats = tree.shownPath(app.current).findLast((node) => node.stats?.prompt)?.stats;
-  const used = stats ? stats.prompt + stats.count : 0;
+  let used = stats ? stats.prompt + stats.count : 0;
+  if (run?.prompt) used = run.prompt + run.count;
   const context = find('context');
   context.hidden = !app.context;
   context.max = app.context || 1;
