@@ -439,7 +439,8 @@ class Check:
         b.press('?')
         self.that(b.run('return document.querySelector("#help").open;') and
                   b.count('#keys dt') > 15, 'the keys are listed')
-        b.press('Escape')
+        b.click('#help .primary')
+        self.that(not b.run('return document.querySelector("#help").open;'), 'and go away')
         themes = []
         for _ in range(3):
             b.press('d')

@@ -248,8 +248,10 @@ export class MessageList {
     const act = (name, text, work, title) =>
       row.push(button(text, work, {'data-act': name, title}));
     if (!run) {
-      act('copy', 'Copy', (event) => copyText(textOf(node), event.currentTarget),
-        'Copies the text as it was written');
+      if (textOf(node)) {
+        act('copy', 'Copy', (event) => copyText(textOf(node), event.currentTarget),
+          'Copies the text as it was written');
+      }
       if (node.role === 'user') {
         act('edit', 'Edit', () => this.startEdit(node), 'Asks another question in its place');
       } else {
