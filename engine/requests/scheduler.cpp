@@ -34,10 +34,13 @@ Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget, double most_slo
       portion_(most_slowdown),
       abandon_(abandon) {}
 
-// After a preemption the text is read again, like a prompt.
-bool Scheduler::Running::reads() const {
-  return !request->begun() ||
-         int(request->history().size()) - session->position() > Governor::kMost + 1;
+// After a preemption or when tokens were dropped, the text is read again, like a prompt.
+Scheduler::Part Scheduler::part_of(const Running& r) {
+  if (r.request->held()) return Part::none;
+  if (!r.request->begun()) return Part::reads;
+  const size_t held = r.session->common_prefix(r.request->history());
+  return r.request->history().size() - held > size_t(Governor::kMost) + 1 ? Part::reads
+                                                                          : Part::decodes;
 }
 
 Scheduler::Totals Scheduler::Totals::operator+(const Totals& later) const {
@@ -130,15 +133,18 @@ std::vector<Extension> Scheduler::extensions() {
   std::vector<Extension> out;
   in_pass_.clear();
   int decoding = 0, reading = 0;
-  for (const Running& r : running_)
-    if (!r.request->held()) ++(r.reads() ? reading : decoding);
+  for (Running& r : running_) {
+    r.part = part_of(r);
+    decoding += r.part == Part::decodes, reading += r.part == Part::reads;
+  }
   // No governor knows the cost of a pass in which a prompt is read: kMost turns drafting off.
   const int others = reading == 0 ? decoding - 1 : Governor::kMost;
   int left = decoding > 0 ? budget_ : engine_->batch_length(), drafted = 0;
-  for (const bool reads : {false, true}) {
+  for (const Part part : {Part::decodes, Part::reads}) {
+    const bool reads = part == Part::reads;
     if (reads && reading > 0) left = std::min(left, portion_.tokens(decoding, left));
     for (Running& r : running_) {
-      if (r.request->held() || r.reads() != reads || left <= 0) continue;
+      if (r.part != part || left <= 0) continue;
       // Each request after this one keeps room for a token.
       const int reserved = reads ? 0 : decoding - 1 - int(out.size());
       try {
@@ -226,10 +232,7 @@ void Scheduler::count(const std::vector<Extension>& pass, double seconds) {
   for (size_t i = 0; i < pass.size(); ++i) {
     Running& r = *in_pass_[i];
     if (!std::exchange(r.counted, true)) totals_.prefix_tokens += r.request->so_far().cached_tokens;
-    // Only a decode step wants draws of all its tokens.
-    const bool decodes = r.request->begun() && pass[i].wanted > 0 &&
-                         pass[i].tokens.size() <= size_t(Governor::kMost) + 1;
-    (decodes ? decoding : prompt) += int(pass[i].size());
+    (r.part == Part::decodes ? decoding : prompt) += int(pass[i].size());
     totals_.drafted += int64_t(pass[i].draft.size());
     if (pass[i].wanted > 0)
       totals_.accepted += std::max(int64_t(draws_[i].tokens.size()) - 1, int64_t(0));

@@ -70,12 +70,14 @@ class Scheduler {
     Turn turn;
     Request* request;
   };
+  // none: held. reads: more tokens than those of a decode step.
+  enum class Part { none, decodes, reads };
   struct Running {
     Turn turn;
     Request* request;
     std::unique_ptr<Session> session;
-    bool counted = false;  // its prefix is in the totals
-    bool reads() const;    // more tokens than those of a decode step
+    bool counted = false;    // its prefix is in the totals
+    Part part = Part::none;  // in the last pass
   };
 
   void admit();
@@ -83,6 +85,7 @@ class Scheduler {
   std::unique_ptr<Session> session_for(const Request& request);
   std::vector<int64_t> pages_for(size_t tokens) const;
   std::vector<Extension> extensions();
+  static Part part_of(const Running& running);
   void preempt(const Error& error);
   bool preempt_held();
   void count(const std::vector<Extension>& pass, double seconds);
@@ -97,12 +100,12 @@ class Scheduler {
   Totals totals_;
   int64_t added_ = 0;
   bool stalled_ = false, abandoned_ = false;  // abandoned_: the last pass was
-  std::deque<Waiting> waiting_;    // by turn
-  std::vector<Running> running_;   // by turn
-  std::vector<Running*> in_pass_;  // by extension
-  std::vector<Draws> draws_;       // of the last pass
-  std::vector<Request*> ended_;    // in the last step
-  bool full_ = false;              // a request was preempted: none starts until another one ends
+  std::deque<Waiting> waiting_;               // by turn
+  std::vector<Running> running_;              // by turn
+  std::vector<Running*> in_pass_;             // by extension
+  std::vector<Draws> draws_;                  // of the last pass
+  std::vector<Request*> ended_;               // in the last step
+  bool full_ = false;  // a request was preempted: none starts until another one ends
 };
 
 }  // namespace chaski
