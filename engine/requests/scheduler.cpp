@@ -46,6 +46,7 @@ Scheduler::Part Scheduler::part_of(const Running& r) {
 Scheduler::Totals Scheduler::Totals::operator+(const Totals& later) const {
   Totals sum = later;
   sum.passes += passes, sum.prompt_tokens += prompt_tokens, sum.prefix_tokens += prefix_tokens;
+  sum.widths += widths;
   sum.drafted += drafted, sum.accepted += accepted, sum.preempted += preempted;
   return sum;
 }
@@ -238,7 +239,8 @@ void Scheduler::count(const std::vector<Extension>& pass, double seconds) {
       totals_.accepted += std::max(int64_t(draws_[i].tokens.size()) - 1, int64_t(0));
   }
   totals_.prompt_tokens += prompt;
-  totals_.width = int(pass.size()), totals_.tokens = decoding + prompt;
+  totals_.width = int(pass.size()), totals_.widths += int64_t(pass.size());
+  totals_.tokens = decoding + prompt;
   totals_.seconds = seconds;
   portion_.learn(decoding, prompt, seconds);
 }

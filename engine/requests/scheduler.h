@@ -54,6 +54,7 @@ class Scheduler {
     int64_t prefix_tokens = 0;          // of prompts, not read because their pages were there
     int64_t drafted = 0, accepted = 0;  // draft tokens
     int64_t preempted = 0;              // requests
+    int64_t widths = 0;                 // requests of all passes
     int width = 0, tokens = 0;          // requests and tokens of the last pass
     double seconds = 0;                 // that it took
     // Sums; the last pass is that of `later`.

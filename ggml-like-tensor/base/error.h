@@ -20,7 +20,8 @@ enum class Exit : int {
   device = 6,
   prompt_too_long = 7,
   non_finite = 8,
-  incomplete = 9,  // not an error: the answer is printed, but does not satisfy its grammar
+  incomplete = 9,     // not an error: the answer is printed, but does not satisfy its grammar
+  failed_lines = 10,  // not an error: some results of a batch are errors
 };
 
 // At most 1000 bytes of a line: its beginning and its end. A name in a damaged file may be as long

@@ -14,6 +14,7 @@ using Action = std::function<int()>;  // the exit status; errors are thrown
 Action declare_run(Flags flags);
 Action declare_chat(Flags flags);
 Action declare_serve(Flags flags);
+Action declare_batch(Flags flags);
 Action declare_quantize(Flags flags);
 Action declare_convert(Flags flags);
 Action declare_inspect(Flags flags);
@@ -39,6 +40,7 @@ constexpr Command kCommands[] = {
     {"run", "complete a prompt", declare_run},
     {"chat", "chat with a model", declare_chat},
     {"serve", "answer requests of other programs over HTTP", declare_serve},
+    {"batch", "answer a file of requests, several at once", declare_batch},
     {"quantize", "make a model smaller", declare_quantize},
     {"convert", "convert a model to .quipu, to GGUF, or to a folder in GPTQ's or AWQ's layout",
      declare_convert},

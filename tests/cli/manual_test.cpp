@@ -121,6 +121,7 @@ TEST_CASE("manual/the examples work") {
   write_file(
       folder / "schema.json",
       R"({"type": "object", "properties": {"name": {"enum": ["Tim", "Sam"]}}, "required": ["name"]})");
+  write_file(folder / "requests.jsonl", R"({"prompt": "Tim", "max_tokens": 4})");
   write_file(folder / "chat.json", R"([{"role": "user", "content": "Hello"}])");
   for (const std::string& command : commands())
     for (const std::string& line : examples_of(chaski_run({command, "--help"}).out)) {

@@ -1,0 +1,78 @@
+// The files of `chaski batch`: lines of requests, and one line of results for each.
+//
+// A batch continues after kill -9 without a lost or doubled line, because OUT is append-only: each
+// result is one write() of a whole line. A new start drops a last line without its end, reads the
+// others, and skips their requests. Every result has the number of its line and a sum of the line,
+// the model and the settings, so results of another file, model or setting are recognised. A lock
+// on OUT keeps two batches from writing to it.
+#pragma once
+#include <cstdint>
+#include <fstream>
+#include <istream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace chaski {
+
+struct BatchLine {
+  size_t number = 0;  // from 1; empty lines count and have no result
+  std::string text;
+  std::string sum;  // 16 hex digits
+};
+
+// Thread-safe.
+class BatchInput {
+ public:
+  // `path`: "-" is standard input. `key`: what else decides the results. Throws Error(io).
+  BatchInput(const std::string& path, std::string key);
+  // The next line that is not empty. Nothing at the end. Throws Error(io).
+  std::optional<BatchLine> next();
+  // Requests in the file; 0 for standard input, whose end is not known.
+  size_t count() const { return count_; }
+
+ private:
+  const std::string path_, key_;
+  std::ifstream file_;
+  std::istream& in_;
+  std::mutex mutex_;
+  size_t number_ = 0, count_ = 0;
+};
+
+// A result that is in OUT already.
+struct BatchResult {
+  size_t number = 0;
+  std::string sum;
+  bool failed = false;  // its status is not 200
+};
+
+// Thread-safe.
+class BatchOutput {
+ public:
+  // `path`: "-" is standard output. Throws Error(io), and Error(usage) if the file has a line that
+  // is no result of a batch, or if another batch writes to it.
+  explicit BatchOutput(const std::string& path);
+  ~BatchOutput();
+  BatchOutput(const BatchOutput&) = delete;
+
+  const std::string& path() const { return path_; }
+  // By number of the line.
+  const std::map<size_t, BatchResult>& earlier() const { return earlier_; }
+  // Whether the earlier results are in the order of their lines.
+  bool in_order() const { return in_order_; }
+  // Appends a line. Throws Error(io).
+  void write(const std::string& line);
+
+ private:
+  void read_earlier();
+
+  const std::string path_;
+  int file_;
+  std::mutex mutex_;
+  std::map<size_t, BatchResult> earlier_;
+  bool in_order_ = true;
+};
+
+}  // namespace chaski

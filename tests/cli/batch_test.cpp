@@ -1,0 +1,165 @@
+// chaski batch with the real program: order, bad lines, resuming after a kill, any number of jobs.
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/kit/program.h"
+
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+const char* const kOpenings[] = {"Once upon a time", "The cat", "Lily and her mom", "A dog"};
+
+// Request `i` with its own seed, in one of three forms.
+json request(int i) {
+  json body = {{"max_tokens", 12 + i % 9}, {"seed", i}, {"temperature", 0.8}};
+  if (i % 3 == 0) {
+    body["messages"] = {{{"role", "user"}, {"content", kOpenings[i % 4]}}};
+    return {{"custom_id", "chat-" + std::to_string(i)},
+            {"method", "POST"},
+            {"url", "/v1/chat/completions"},
+            {"body", body}};
+  }
+  body["prompt"] = kOpenings[i % 4];
+  if (i % 3 == 1) return body;
+  return {{"custom_id", "text-" + std::to_string(i)},
+          {"method", "POST"},
+          {"url", "/v1/completions"},
+          {"body", body}};
+}
+
+std::string requests(int n) {
+  std::string all;
+  for (int i = 0; i < n; ++i) all += request(i).dump() + "\n";
+  return all;
+}
+
+Arguments batch(const std::string& in, const std::string& out, const Arguments& more = {}) {
+  Arguments all = {"batch", "-m", kStory, in, out, "--device", "cpu"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::string text_of(const json& result) {
+  const json& choice = result.at("response").at("body").at("choices").at(0);
+  return choice.contains("text") ? choice.at("text") : choice.at("message").at("content");
+}
+
+}  // namespace
+
+TEST_CASE("batch: each text is that of run alone, in the order of the lines, for any --jobs") {
+  const TempFolder folder;
+  constexpr int kLines = 14;
+  write_file(folder / "in", requests(kLines));
+  const Outcome one = chaski_run(batch(folder / "in", folder / "one", {"--jobs", "1"}));
+  CHECK_MESSAGE(one.status == 0, one.err);
+  CHECK(one.out.empty());
+  CHECK_MESSAGE(chaski_run(batch(folder / "in", folder / "eight", {"--jobs", "8"})).status == 0,
+                one.err);
+  const std::string results = read_file(folder / "one");
+  CHECK(read_file(folder / "eight") == results);
+  const std::vector<std::string> lines = lines_of(results);
+  REQUIRE(lines.size() == kLines);
+  for (int i = 0; i < kLines; ++i) {
+    const json result = json::parse(lines[size_t(i)]), asked = request(i);
+    CHECK(result["line"] == i + 1);
+    CHECK(result["custom_id"] == (asked.contains("custom_id") ? asked["custom_id"] : json()));
+    CHECK(result["response"]["status_code"] == 200);
+    if (i > 2) continue;
+    const json& body = asked.contains("body") ? asked["body"] : asked;
+    const std::string n = std::to_string(body["max_tokens"].get<int>()), seed = std::to_string(i);
+    const Outcome alone = i % 3 == 0
+                              ? chaski_run({"chat", "-m", kStory, "-p", kOpenings[i % 4], "-n", n,
+                                            "--seed", seed, "--temp", "0.8", "--json"})
+                              : chaski_run({"run", "-m", kStory, "-p", kOpenings[i % 4], "-n", n,
+                                            "--seed", seed, "--temp", "0.8", "--json"});
+    CHECK_MESSAGE(json::parse(alone.out)["text"] == text_of(result), alone.err);
+  }
+  // Standard input and output.
+  const Outcome piped = chaski_run(batch("-", "-"), requests(kLines));
+  CHECK(piped.status == 0);
+  CHECK(piped.out == results);
+  // A complete file stays as it is.
+  CHECK(chaski_run(batch(folder / "in", folder / "one")).status == 0);
+  CHECK(read_file(folder / "one") == results);
+}
+
+TEST_CASE("batch: a bad line gets its error and a status of 10, and the others are answered") {
+  const TempFolder folder;
+  std::string in = request(1).dump() + "\n{\"prompt\": \n\n";
+  in += json{{"prompt", "A"}, {"temperature", "hot"}}.dump() + "\n";
+  in += json{{"custom_id", "x"}, {"url", "/v1/images"}, {"body", json::object()}}.dump() + "\n";
+  in += json{{"prompt", "A"}, {"max_tokens", 3}, {"stream", true}}.dump() + "\n";
+  in += json{{"hello", 1}}.dump() + "\n" + std::string(3000, '[') + "\n";
+  in += request(2).dump();  // without a line end
+  write_file(folder / "in", in);
+  const Outcome outcome = chaski_run(batch(folder / "in", folder / "out"));
+  CHECK_MESSAGE(outcome.status == 10, outcome.err);
+  const std::vector<std::string> lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 8);
+  const int numbers[] = {1, 2, 4, 5, 6, 7, 8, 9};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const json result = json::parse(lines[i]);
+    CHECK(result["line"] == numbers[i]);
+    const bool good = i == 0 || i == 7;
+    CHECK(result["response"]["status_code"] == (good ? 200 : 400));
+    if (!good) CHECK(!result["response"]["body"]["error"]["message"].empty());
+  }
+  CHECK(json::parse(lines[2])["response"]["body"]["error"]["param"] == "temperature");
+  CHECK(json::parse(lines[3])["custom_id"] == "x");
+}
+
+TEST_CASE("batch: after a kill it continues without a lost or doubled line") {
+  const TempFolder folder;
+  constexpr int kLines = 24;
+  write_file(folder / "in", requests(kLines));
+  CHECK(chaski_run(batch(folder / "in", folder / "whole")).status == 0);
+  const std::string whole = read_file(folder / "whole");
+  for (const bool unordered : {false, true}) {
+    CAPTURE(unordered);
+    const std::string out = folder / (unordered ? "unordered" : "ordered");
+    Arguments all = batch(folder / "in", out, {"--jobs", "4"});
+    if (unordered) all.push_back("--unordered");
+    // Kills it when the file has a third, then two thirds of the bytes.
+    for (const size_t bytes : {whole.size() / 3, whole.size() * 2 / 3}) {
+      Program program(all, "");
+      std::error_code none;
+      while (!std::filesystem::exists(out) || std::filesystem::file_size(out, none) < bytes)
+        std::this_thread::yield();
+      program.signal(SIGKILL);
+      program.wait();
+      // What a kill in the middle of a write leaves.
+      std::ofstream(out, std::ios::app) << "{\"id\":\"batch_req_";
+    }
+    const Outcome last = chaski_run(all);
+    CHECK_MESSAGE(last.status == 0, last.err);
+    std::vector<std::string> lines = lines_of(read_file(out)), want = lines_of(whole);
+    if (unordered) std::ranges::sort(lines), std::ranges::sort(want);
+    CHECK(lines == want);
+  }
+}
+
+TEST_CASE("batch: a file that is not a result of these requests is refused and stays as it is") {
+  const TempFolder folder;
+  write_file(folder / "in", requests(3));
+  const auto refused = [&](const std::string& out, const std::string& says,
+                           const Arguments& more = {}) {
+    const std::string before = read_file(out);
+    const Outcome outcome = chaski_run(batch(folder / "in", out, more));
+    CHECK(outcome.status == 2);
+    CHECK_MESSAGE(outcome.error_says(says), outcome.err);
+    CHECK(read_file(out) == before);
+  };
+  write_file(folder / "letter", "Dear Tim,\n");
+  refused(folder / "letter", "line 1 is not a result of a batch");
+  write_file(folder / "word", "Dear Tim");
+  refused(folder / "word", "is not a result of a batch");
+  CHECK(chaski_run(batch(folder / "in", folder / "out")).status == 0);
+  refused(folder / "out", "the result of line 1 is of another request, model or setting",
+          {"--top-k", "3"});
+  write_file(folder / "in", requests(2));
+  refused(folder / "out", "has the result of line 3, but");
+  write_file(folder / "in", "{}\n" + requests(3));
+  refused(folder / "out", "of another request");
+}
