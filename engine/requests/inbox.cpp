@@ -82,7 +82,9 @@ Inbox::Facts Inbox::facts() const {
 
 void Inbox::wait_until_idle() const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return counts_.ended == counts_.added; });
+  changed_.wait(lock, [&] {  // also for the facts after the last pass
+    return counts_.ended == counts_.added && counts_.running + counts_.waiting == 0;
+  });
 }
 
 // Makes the request of an entry. Its errors, such as a prompt that is too long, are its own.

@@ -9,7 +9,7 @@ void PromptPortion::Recent::add(double x) {
   last_[n_++ % kRecent] = x;
   std::array<double, kRecent> sorted = last_;
   const size_t n = std::min(n_, kRecent);
-  const auto at = sorted.begin() + ptrdiff_t(quantile_ * double(n - 1) + 0.5);
+  const auto at = sorted.begin() + ptrdiff_t(n / 2);
   std::nth_element(sorted.begin(), at, sorted.begin() + ptrdiff_t(n));
   value_ = *at;
 }
@@ -26,6 +26,7 @@ void PromptPortion::learn(int decoding, int prompt, double seconds) {
   if (decoding > 0 && step == 0) return;
   const size_t size = std::min(size_t(std::bit_width(unsigned(prompt))), kSizes - 1);
   cost_[size].add(std::max(seconds - step, 0.0) / prompt);
+  cost_[size].pass = passes_;
 }
 
 double PromptPortion::step_seconds(int decoding) const {
@@ -36,19 +37,19 @@ double PromptPortion::step_seconds(int decoding) const {
 double PromptPortion::seconds_of(int prompt) const {
   const size_t size = std::min(size_t(std::bit_width(unsigned(prompt))), kSizes - 1);
   for (size_t s = size; s > 0; --s)
-    if (cost_[s].known()) return prompt * cost_[s].value();
+    if (is_new(cost_[s])) return prompt * cost_[s].value();
   for (size_t s = size; s < kSizes; ++s)
-    if (cost_[s].known()) return prompt * cost_[s].value();
+    if (is_new(cost_[s])) return prompt * cost_[s].value();
   return 0;
 }
 
 int PromptPortion::tokens(int decoding, int most) const {
   if (most_slowdown_ <= 0) return most;
   double left = kMostReading;
-  int chosen = std::min(most, decoding > 0 ? 1 : kLeastReading);
+  int chosen = std::min(most, decoding > 0 ? kLeast : kLeastReading);
   if (decoding > 0) {
-    const Step& step = step_[std::min(size_t(decoding), kWidths - 1)];
-    if (!step.known() || passes_ - step.pass > kOld) return 0;
+    const Recent& step = step_[std::min(size_t(decoding), kWidths - 1)];
+    if (!is_new(step)) return 0;
     const double whole = most_slowdown_ * step.value(),
                  half = (1 + most_slowdown_) / 2 * step.value();
     left = std::min(whole, std::max(half, kMostPass)) - step.value();

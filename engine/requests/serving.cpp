@@ -10,7 +10,7 @@ namespace {
 
 using Kind = RequestEvent::Kind;
 
-constexpr size_t kQueue = 1024;                       // events
+constexpr size_t kQueue = 1024;                        // events
 constexpr std::chrono::milliseconds kInterrupted(20);  // between looks at interrupt flags
 
 // A RequestEvent that owns what it points to.
@@ -25,7 +25,12 @@ struct Event {
   std::optional<Error> error;
 
   Event(size_t which, const RequestEvent& e)
-      : which(which), kind(e.kind), text(e.text), token(e.token), known(e.known), all(e.all),
+      : which(which),
+        kind(e.kind),
+        text(e.text),
+        token(e.token),
+        known(e.known),
+        all(e.all),
         kept(e.kept) {
     if (e.log_probabilities) log_probabilities = *e.log_probabilities;
     if (e.result) result = *e.result;

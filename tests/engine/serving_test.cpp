@@ -70,9 +70,9 @@ TEST_CASE("serving: 112 texts of 8 threads are those alone, beside cancels, draf
           o.on_token = [&](TokenId token, const LogProbabilities*) {
             heard.tokens.push_back(token);
           };
-          const GenerateResult r =
-              generate(inbox, prompt_for(*engine, i), o,
-                       [&](std::string_view part) { heard.text += part; }, int(random() % 3));
+          const GenerateResult r = generate(
+              inbox, prompt_for(*engine, i), o, [&](std::string_view part) { heard.text += part; },
+              int(random() % 3));
           const GenerateResult& want = alone[size_t(i)];
           if (r.tokens != want.tokens || r.text != want.text || r.finish != want.finish ||
               heard.text != want.text || heard.tokens != want.tokens ||
@@ -116,9 +116,8 @@ TEST_CASE("serving: several texts of one prompt read it once") {
   std::vector<GenerateOptions> options;
   for (int i = 0; i < 4; ++i) options.push_back(drawn(0.8, uint64_t(i), 12));
   std::vector<std::string> heard(4);
-  const std::vector<GenerateResult> all =
-      generate_all(inbox, prompt, options,
-                   [&](size_t which, std::string_view part) { heard[which] += part; });
+  const std::vector<GenerateResult> all = generate_all(
+      inbox, prompt, options, [&](size_t which, std::string_view part) { heard[which] += part; });
   inbox.wait_until_idle();
   // Each other text reads the last token for its own draw.
   CHECK(inbox.facts().totals.prompt_tokens <= int64_t(prompt.size()) + 3);
@@ -161,8 +160,7 @@ TEST_CASE("serving: a receiver that does not take its text holds up itself only"
   receiver.join();
   GenerateOptions o = drawn(0.8, 5, 1500);
   o.context_policy = ContextPolicy::shift;
-  CHECK(slow.tokens ==
-        generate(*on_two_threads(4096)->session(), prompt, o, kUnheard).tokens);
+  CHECK(slow.tokens == generate(*on_two_threads(4096)->session(), prompt, o, kUnheard).tokens);
 }
 
 TEST_CASE("serving: an error is thrown with its numbers, and what the receiver throws ends it") {
@@ -181,9 +179,8 @@ TEST_CASE("serving: an error is thrown with its numbers, and what the receiver t
   CHECK(too_long.code == Exit::prompt_too_long);
   CHECK(too_long.need == 500);
   CHECK(too_long.have == 128);
-  const Error left = error_of(prompt_for(*engine, 1), [](std::string_view) {
-    fail(Exit::io, "the reader has gone");
-  });
+  const Error left = error_of(prompt_for(*engine, 1),
+                              [](std::string_view) { fail(Exit::io, "the reader has gone"); });
   CHECK(std::string(left.what()) == "the reader has gone");
   inbox.wait_until_idle();
   for (const KvPool& pool : engine->kv_cache().pools) CHECK(pool.in_use() == 0);
@@ -207,7 +204,8 @@ TEST_CASE("serving: a prompt whose pages can never suffice fails alone with both
   CHECK(generate(inbox, std::vector<TokenId>(5, 5), drawn(0.8, 1, 3), kUnheard).tokens.size() == 3);
 }
 
-TEST_CASE("serving: the portion of a prompt keeps a pass within its limit, and grows as it learns") {
+TEST_CASE(
+    "serving: the portion of a prompt keeps a pass within its limit, and grows as it learns") {
   constexpr double kStep = 0.02, kToken = 0.001;  // seconds
   PromptPortion portion(2);
   CHECK(portion.tokens(4, 512) == 0);  // to measure the step
@@ -229,7 +227,7 @@ TEST_CASE("serving: the portion of a prompt keeps a pass within its limit, and g
   pass(4, 0);
   // Tokens that become dearer, as in a long context, make it smaller.
   for (int i = 0; i < 30; ++i) portion.learn(4, portion.tokens(4, 512), 0.2);
-  CHECK(portion.tokens(4, 512) == 1);
+  CHECK(portion.tokens(4, 512) == PromptPortion::kLeast);
   CHECK(portion.tokens(5, 512) == 0);  // another step
   // Without decoding requests the time of a pass has another limit.
   PromptPortion reading(2);
