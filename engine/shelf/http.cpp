@@ -1,57 +1,20 @@
 #include "engine/shelf/http.h"
 
-#include <curl/curl.h>
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cctype>
 #include <exception>
 #include <memory>
 #include <optional>
 
+#include "engine/shelf/curl.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
 namespace {
 
-constexpr const char* kCurl = "libcurl.so.4";
 constexpr int kMostRedirects = 10;
 constexpr long kConnectSeconds = 30, kSilentSeconds = 60;
-
-// The library's functions, under their own names.
-struct Curl {
-  void* library = ::dlopen(kCurl, RTLD_NOW | RTLD_LOCAL);
-  template <class Function>
-  Function* symbol(const char* name) const {
-    if (!library)
-      fail(Exit::io, "downloads need libcurl (Debian: apt-get install libcurl4): {}", ::dlerror());
-    void* at = ::dlsym(library, name);
-    if (!at) fail(Exit::io, "{}: has no function {}, expected libcurl 7.85 or later", kCurl, name);
-    return reinterpret_cast<Function*>(at);
-  }
-#define CHASKI_CURL(name) \
-  decltype(::curl_##name)* name = symbol<decltype(::curl_##name)>("curl_" #name)
-  CHASKI_CURL(easy_init);
-  CHASKI_CURL(easy_cleanup);
-  CHASKI_CURL(easy_setopt);
-  CHASKI_CURL(easy_getinfo);
-  CHASKI_CURL(easy_perform);
-  CHASKI_CURL(easy_strerror);
-  CHASKI_CURL(slist_append);
-  CHASKI_CURL(slist_free_all);
-  CHASKI_CURL(url);
-  CHASKI_CURL(url_cleanup);
-  CHASKI_CURL(url_get);
-  CHASKI_CURL(url_set);
-  CHASKI_CURL(free);
-#undef CHASKI_CURL
-};
-
-const Curl& curl() {
-  static const Curl curl;
-  return curl;
-}
 
 std::string in_small_letters(std::string text) {
   for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
@@ -63,11 +26,6 @@ std::optional<std::string> part_of(CURLU* url, CURLUPart part, unsigned flags = 
   if (curl().url_get(url, part, &text, flags) != CURLUE_OK) return std::nullopt;
   const std::unique_ptr<char, decltype(curl().free)> owner(text, curl().free);
   return std::string(text);
-}
-
-bool is_this_machine(const std::string& host) {
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 std::string authority(const Url& url) { return url.scheme + "://" + url.host + ":" + url.port; }
@@ -152,7 +110,7 @@ std::string perform(const HttpRequest& request, const std::string& at, bool own_
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L), set(CURLOPT_LOW_SPEED_TIME, kSilentSeconds);
   set(CURLOPT_BUFFERSIZE, 256L << 10);
-  if (is_this_machine(read_url(at).host)) set(CURLOPT_NOPROXY, "*");
+  if (read_url(at, request.plain).is_this_machine()) set(CURLOPT_NOPROXY, "*");
 
   transfer.answer.status = 0, transfer.refused = false;
   const CURLcode code = c.easy_perform(easy.get());
@@ -176,6 +134,11 @@ std::string perform(const HttpRequest& request, const std::string& at, bool own_
 
 }  // namespace
 
+bool Url::is_this_machine() const {
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
 std::string without_query(const std::string& url) {
   std::string text = url.substr(0, url.find_first_of("?#"));
   const size_t scheme = text.find("://"), host = scheme == std::string::npos ? 0 : scheme + 3;
@@ -183,7 +146,7 @@ std::string without_query(const std::string& url) {
   return user == std::string::npos || user < host ? text : text.erase(host, user + 1 - host);
 }
 
-Url read_url(const std::string& text) {
+Url read_url(const std::string& text, PlainHttp plain) {
   const Curl& c = curl();
   const std::unique_ptr<CURLU, decltype(c.url_cleanup)> url(c.url(), c.url_cleanup);
   if (!url) fail(Exit::memory, "not enough memory for libcurl");
@@ -193,10 +156,13 @@ Url read_url(const std::string& text) {
                   in_small_letters(part_of(url.get(), CURLUPART_HOST).value_or("")),
                   part_of(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT).value_or(""),
                   part_of(url.get(), CURLUPART_PATH, CURLU_URLDECODE).value_or("")};
-  if (parts.scheme != "https" && !(parts.scheme == "http" && is_this_machine(parts.host)))
+  const bool plain_is_allowed = plain == PlainHttp::anywhere || parts.is_this_machine();
+  if (parts.scheme != "https" && !(parts.scheme == "http" && plain_is_allowed))
     fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(text));
   if (part_of(url.get(), CURLUPART_USER))
-    fail(Exit::usage, "the URL contains a user name; put secrets into a file: --token-file FILE");
+    fail(Exit::usage,
+         "the URL contains a user name; secrets belong into --token-file FILE of pull, or into "
+         "CHASKI_API_KEY for load-test");
   return parts;
 }
 
@@ -207,7 +173,7 @@ std::string HttpAnswer::field(const std::string& name) const {
 
 HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
                     const std::atomic<bool>* stop) {
-  const Url first = read_url(request.url);
+  const Url first = read_url(request.url, request.plain);
   Transfer transfer{take, stop, {}, false, false, false, nullptr};
   std::string at = request.url;
   Url here = first;
@@ -215,7 +181,7 @@ HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
     const std::string next = perform(request, at, authority(here) == authority(first), transfer);
     if (next.empty()) return transfer.answer;
     try {
-      const Url there = read_url(next);
+      const Url there = read_url(next, request.plain);
       if (here.scheme == "https" && there.scheme != "https")
         fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(next));
       at = next, here = there;

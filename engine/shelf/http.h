@@ -1,6 +1,5 @@
-// One GET request over https with libcurl. The library is loaded on first use, because it loads
-// about thirty others, and `chaski run` should not wait for them. Plain http works only for this
-// machine.
+// One GET request with libcurl, over https. Plain http works only for this machine, unless the
+// caller allows it.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -13,9 +12,11 @@ namespace chaski {
 
 struct Url {
   std::string scheme, host, port, path;  // the path is decoded
+  bool is_this_machine() const;
 };
-// Throws Error(usage) if it is not https (or http to this machine), or contains a user or password.
-Url read_url(const std::string& url);
+enum class PlainHttp { this_machine, anywhere };  // where a URL may begin with http://
+// Throws Error(usage) if it is not https (or a permitted http), or contains a user or password.
+Url read_url(const std::string& url, PlainHttp plain = PlainHttp::this_machine);
 // The URL without user, password, query and fragment, for messages: these parts may be secret.
 std::string without_query(const std::string& url);
 
@@ -23,6 +24,7 @@ struct HttpRequest {
   std::string url;
   std::string token;                // sent to the URL's own host only, not after a redirect
   std::vector<std::string> fields;  // "Range: bytes=5-"
+  PlainHttp plain = PlainHttp::this_machine;
 };
 
 struct HttpAnswer {
