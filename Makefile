@@ -183,7 +183,7 @@ FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/q
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
-QUICK_ROOMS := main models $(addprefix engine/,conversation grammar/schema measure text/jinja)
+QUICK_ROOMS := main models $(addprefix engine/,conversation grammar/schema loadtest measure text/jinja)
 $(filter $(QUICK_ROOMS:%=$(BUILD)/%/%),$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.

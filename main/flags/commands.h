@@ -25,6 +25,7 @@ Action declare_eval(Flags flags);
 Action declare_plan(Flags flags);
 Action declare_compare(Flags flags);
 Action declare_doctor(Flags flags);
+Action declare_load_test(Flags flags);
 Action declare_pull(Flags flags);
 Action declare_list(Flags flags);
 Action declare_cache(Flags flags);
@@ -51,6 +52,7 @@ constexpr Command kCommands[] = {
     {"compare", "show where two models predict a text differently", declare_compare},
     {"plan", "estimate the memory and speed of a model on this machine", declare_plan},
     {"bench", "measure speed, compared with the limits of this machine", declare_bench},
+    {"load-test", "measure how fast a server answers many users", declare_load_test},
     {"pull", "download a model", declare_pull},
     {"list", "list the models found on this machine", declare_list},
     {"cache", "show or remove the converted models in the cache folder", declare_cache},

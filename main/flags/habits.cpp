@@ -175,6 +175,8 @@ constexpr Habit kHabits[] = {
      "the format of chaski's messages is fixed", kAlone},
     {"", "--log-colors", "chaski's messages have no colors", kWithSwitch},
     {"", "-ptc --print-token-count", "the last line prints the number of tokens", kWithValue},
+    {"load-test", "--api-key",
+     "put the key into the variable CHASKI_API_KEY: other users can see a command line"},
     {"", "--host --port --api-key", kService},
     {"", "--version", "use chaski --version"},
     {"", "--log-file", "let the shell write messages to a file: 2> FILE"},
@@ -205,6 +207,13 @@ constexpr Habit kHabits[] = {
     {"eval", "--ppl-stride --hellaswag --winogrande --multiple-choice",
      "chaski eval measures only perplexity and, with --kl BASE, KL divergence"},
     {"tokenize", "--stdin", ""},
+    {"load-test", "-m --model --served-model-name", "--model-name"},
+    {"load-test", "-c --concurrency --max-concurrency --num-users --users", "--clients"},
+    {"load-test", "--request-rate --rps --qps", "--rate"},
+    {"load-test", "--num-prompts --num-requests", "--requests"},
+    {"load-test", "--dataset --dataset-path --prompt-file --file", "--prompts"},
+    {"load-test", "--ignore-eos", "--ignore-end"},
+    {"load-test", "--goodput", "use --ttft-limit MS and --itl-limit MS"},
 
     // Commands.
     {"", "ls", "chaski list shows the models on this machine"},

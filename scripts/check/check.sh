@@ -24,7 +24,7 @@ quant . own gguf packed encode:
 ggml-like-tensor .: quant
 cuda device . weights rows attention matmul draw backend: ggml-like-tensor quant
 models . blocks heads arch import import/tokenizer import/hf import/gguf: ggml-like-tensor quant
-engine machine text text/tokenizer text/jinja shelf pages passes grammar grammar/schema sampling/steps sampling session drafting requests conversation measure quantize: models ggml-like-tensor quant cuda
+engine machine text text/tokenizer text/jinja shelf pages passes grammar grammar/schema sampling/steps sampling session drafting requests conversation measure loadtest quantize: models ggml-like-tensor quant cuda
 main terminal flags api serve commands .: engine
 END
 }

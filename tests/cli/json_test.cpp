@@ -179,7 +179,7 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
                  "cannot be opened");
   check_one_line(chaski_run({"chat", "--lines", "--json"}, "Hello\n"), 2, "--jsonl with --lines");
 
-  // Every command with the flag was tried; pull_test.cpp tries pull with a server.
+  // Every command with the flag was tried; the case below tries pull and load-test with a server.
   const std::string help = chaski_run({"--help"}).out;
   std::istringstream rows(help.substr(help.find("\nCommands:\n") + 11));
   int commands = 0;
@@ -192,7 +192,7 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
     const bool tried = std::any_of(cases.begin(), cases.end(),
                                    [&](const Case&c) { return c.arguments[0] == name; }),
                without = name == "completion" || name == "help";
-    CHECK((tried || name == "pull" || without));
+    CHECK((tried || name == "pull" || name == "load-test" || without));
     CHECK(contains(chaski_run({name, "--help"}).out, "--json") != without);
   }
   CHECK(commands > 10);
@@ -244,4 +244,22 @@ TEST_CASE("cli/json: --jsonl writes a line for each event, the result last") {
   CHECK(seen["file"] == 1);
   CHECK(seen["result"] == 1);
   check_whole("pull", chaski_run({"pull", server.url() + "/x.bin", "--json"}).out);
+
+  std::atomic<int> answered = 0;
+  Server chat([&](const std::string&, const std::string& head, Connection& to) {
+    to.body(head);
+    if (++answered % 2 == 0) return to.put("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    to.put(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n\r\n"
+        "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}],"
+        "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\n");
+  });
+  Arguments load = {"load-test", chat.url(), "--model-name", "m", "-n", "4", "--jsonl"};
+  seen = events(load);
+  CHECK(seen["request"] == 4);
+  CHECK(seen["result"] == 1);
+  load.back() = "--json";
+  load.insert(load.end(), {"--rate", "1000", "--ttft-limit", "1000", "--itl-limit", "1000"});
+  check_whole("load-test", chaski_run(load).out);
 }
