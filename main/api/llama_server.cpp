@@ -40,32 +40,13 @@ std::string text_or_nothing(const Field& fields, const char* name) {
 }
 
 std::vector<TokenId> infill_prompt(const ServedModel& served, const Field& fields) {
-  const Tokenizer& t = served.engine().tokenizer();
-  const auto at = std::ranges::find_if(kHoles, [&](const HoleTokens& hole) {
-    return t.find(hole.before) && t.find(hole.after) && t.find(hole.hole);
-  });
-  if (at == std::end(kHoles))
-    throw ApiError(400, "invalid_request_error", "unsupported_model",
-                   served.name +
-                       " has no tokens that mark a hole in a text, expected a model "
-                       "trained to fill in, such as Qwen2.5-Coder",
-                   "model");
   std::string before;
   if (const auto extra = fields.find("input_extra"))
     for (const Field& file : extra->items())
       before += text_or_nothing(file, "filename") + "\n" + file["text"].text() + "\n";
   before += text_or_nothing(fields, "input_prefix");
-  std::vector<TokenId> prompt;
-  if (t.adds_bos() && t.bos() >= 0) prompt.push_back(t.bos());
-  const auto add = [&](const char* mark, const std::string& text) {
-    prompt.push_back(*t.find(mark));
-    const std::vector<TokenId> tokens = t.encode(text);
-    prompt.insert(prompt.end(), tokens.begin(), tokens.end());
-  };
-  add(at->before, before);
-  add(at->after, text_or_nothing(fields, "input_suffix"));
-  add(at->hole, text_or_nothing(fields, "prompt"));
-  return prompt;
+  return hole_prompt(served, before, text_or_nothing(fields, "input_suffix"),
+                     text_or_nothing(fields, "prompt"));
 }
 
 // /completion and /infill: one answer, whole or streamed.
@@ -187,6 +168,29 @@ void answer_text(Api& api, Body& body, const ServedModel& served, std::vector<To
 }
 
 }  // namespace
+
+std::vector<TokenId> hole_prompt(const ServedModel& served, const std::string& before,
+                                 const std::string& after, const std::string& begun) {
+  const Tokenizer& t = served.engine().tokenizer();
+  const auto at = std::ranges::find_if(kHoles, [&](const HoleTokens& hole) {
+    return t.find(hole.before) && t.find(hole.after) && t.find(hole.hole);
+  });
+  if (at == std::end(kHoles))
+    throw ApiError(400, "invalid_request_error", "unsupported_model",
+                   served.name +
+                       " has no tokens that mark a hole in a text, expected a model "
+                       "trained to fill in, such as Qwen2.5-Coder",
+                   "model");
+  std::vector<TokenId> prompt;
+  if (t.adds_bos() && t.bos() >= 0) prompt.push_back(t.bos());
+  const auto add = [&](const char* mark, const std::string& text) {
+    prompt.push_back(*t.find(mark));
+    const std::vector<TokenId> tokens = t.encode(text);
+    prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+  };
+  add(at->before, before), add(at->after, after), add(at->hole, begun);
+  return prompt;
+}
 
 void answer_llama_completion(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);

@@ -12,4 +12,9 @@ void answer_detokenize(Api& api, const Call& call, Reply& reply);
 void answer_apply_template(Api& api, const Call& call, Reply& reply);
 void answer_props(Api& api, const Call& call, Reply& reply);
 
+// The prompt of a model that fills the hole between two texts; its answer continues `begun`.
+// Throws ApiError if the model has no tokens for that.
+std::vector<TokenId> hole_prompt(const ServedModel& served, const std::string& before,
+                                 const std::string& after, const std::string& begun = "");
+
 }  // namespace chaski

@@ -176,6 +176,9 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
     reader.end(answer);
     out.faults = answer.faults, out.result = answer.result;
     return out;
+  } catch (const ContextOverflow&) {
+    const auto prompt = conversation->format().render(request.messages, true);
+    throw too_long(int(prompt.size()), served.engine().context_length());
   } catch (const Error& error) {
     throw api_error_of(error);
   }

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <random>
 
+#include "main/api/openai_parts.h"
+
 namespace chaski {
 
 namespace {
@@ -31,6 +33,17 @@ void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) 
   if (!reply.begun) return reply.whole(error.status, kJsonType, dialect.error_body(error));
   reply.part(dialect.stream_error(error));
   reply.end();
+}
+
+// Calls `take` for each route of this path, whatever its method.
+template <class Take>
+void each_route(std::string_view path, Take take) {
+  for (const auto& routes : {openai_routes(), llama_server_routes()})
+    for (const Route& route : routes) {
+      const std::string_view here = route.path;
+      if (here == path || (here.ends_with('/') && path.starts_with(here) && path != here))
+        take(route);
+    }
 }
 
 }  // namespace
@@ -79,18 +92,19 @@ bool StoredResponses::remove(const std::string& id) {
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method) {
   *other_method = false;
   const Route* found = nullptr;
-  for (const auto& routes : {openai_routes(), llama_server_routes()})
-    for (const Route& route : routes) {
-      const std::string_view here = route.path;
-      const bool fits =
-          here == path || (here.ends_with('/') && path.starts_with(here) && path != here);
-      if (!fits) continue;
-      if (method != route.method)
-        *other_method = true;
-      else if (!found || here.size() > std::string_view(found->path).size())
-        found = &route;
-    }
+  each_route(path, [&](const Route& route) {
+    if (method != route.method)
+      *other_method = true;
+    else if (!found || std::string_view(route.path).size() > std::string_view(found->path).size())
+      found = &route;
+  });
   return found;
+}
+
+const Dialect& dialect_of(std::string_view path) {
+  const Dialect* found = &kOpenAi;
+  each_route(path, [&](const Route& route) { found = &route.dialect; });
+  return *found;
 }
 
 void answer_call(Api& api, const Route& route, const Call& call, Reply& to) {

@@ -43,9 +43,9 @@ struct Api {
   std::function<std::shared_ptr<const ServedModel>(const std::string& name)> model;
   // All models, for lists of them.
   std::function<std::vector<std::shared_ptr<const ServedModel>>()> models;
-  int most_tokens = -1;   // of one answer; -1: no limit
-  int most_answers = 64;  // n and best_of
-  int most_running = 0;   // requests at once
+  int most_tokens = -1;     // of one answer; -1: no limit
+  int most_answers = 64;    // n and best_of
+  int most_running = 0;     // requests at once
   StoredResponses responses;
 };
 
@@ -73,6 +73,8 @@ std::span<const Route> llama_server_routes();
 
 // The route of a request; null: none. `other_method` is set if only the method differs.
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method);
+// The form of errors for requests to a path; OpenAI's for paths that no dialect has.
+const Dialect& dialect_of(std::string_view path);
 // Runs a route. Every error becomes a response, or the end of the stream.
 void answer_call(Api& api, const Route& route, const Call& call, Reply& reply);
 

@@ -141,15 +141,7 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
     out.request.sampling.seed = given;
   else if (seed || defaults.random_seed)
     out.request.sampling.seed = std::random_device()();
-  if (const auto field = fields.find("stop")) {
-    for (const std::string& text : field->texts()) {
-      if (text.empty()) field->refuse("has an empty text, expected a text that ends the answer");
-      out.request.stop.push_back(text);
-    }
-    if (out.request.stop.size() > size_t(kMostStops))
-      field->refuse(
-          fmt::format("has {} texts, expected at most {}", out.request.stop.size(), kMostStops));
-  }
+  if (const auto field = fields.find("stop")) read_stops(*field, out.request);
   read_most_tokens(fields, {"max_tokens", "max_completion_tokens", "n_predict"}, out.request);
   if (const auto field = fields.find("context_policy"))
     out.request.context_policy = context_policy_of(field->one_of({"stop", "shift", "sinks"}));
@@ -163,6 +155,16 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
       field->refuse("is true together with " + out.rules_field + ", expected one of them");
   }
   return out;
+}
+
+void read_stops(const Field& field, RequestSettings& settings) {
+  for (const std::string& text : field.texts()) {
+    if (text.empty()) field.refuse("has an empty text, expected a text that ends the answer");
+    settings.stop.push_back(text);
+  }
+  if (settings.stop.size() > size_t(kMostStops))
+    field.refuse(
+        fmt::format("has {} texts, expected at most {}", settings.stop.size(), kMostStops));
 }
 
 void read_most_tokens(const Field& fields, std::initializer_list<const char*> names,

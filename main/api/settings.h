@@ -36,6 +36,8 @@ void read_sampling(const Field& fields, SamplerOptions& sampling);
 // response_format). Without a seed a random one is drawn. Throws ApiError.
 AnswerSettings read_settings(const Field& fields, const DefaultSettings& defaults);
 
+// Adds texts that end the answer.
+void read_stops(const Field& field, RequestSettings& settings);
 // The most tokens to generate, if one of these fields is there; -1: no limit.
 void read_most_tokens(const Field& fields, std::initializer_list<const char*> names,
                       RequestSettings& settings);

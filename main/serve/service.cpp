@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "engine/requests/serving.h"
-#include "main/api/openai_parts.h"
 #include "main/serve/metrics.h"
 #include "main/serve/page.h"
 #include "main/serve/workers.h"
@@ -209,6 +208,7 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
 
 void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   HttpRequest head = request;
+  const Dialect& dialect = dialect_of(request.path);
   if (!options.log_prompts) head.body.clear();
   exchange->on_end = [this, head = std::move(head), start = Clock::now()](const Exchange& e) {
     metrics.add_request(e.status());
@@ -217,7 +217,7 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
   try {
     answer(request, exchange);
   } catch (const ApiError& error) {
-    exchange->whole(error.status, kJsonType, kOpenAi.error_body(error));
+    exchange->whole(error.status, kJsonType, dialect.error_body(error));
   }
 }
 
