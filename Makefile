@@ -262,6 +262,7 @@ real: $(BUILD)/chaski $(BUILD)/tests.bin
 # Clients that others wrote, against chaski serve; skipped if their Python packages are not installed. The chat page in Chromium.
 clients: $(BUILD)/chaski
 	scripts/check/openai_client.py $(BUILD)/chaski
+	scripts/check/anthropic_client.py $(BUILD)/chaski
 	scripts/check/page.py $(BUILD)/chaski
 .PHONY: clients
 

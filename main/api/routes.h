@@ -46,6 +46,7 @@ struct Api {
   int most_tokens = -1;     // of one answer; -1: no limit
   int most_answers = 64;    // n and best_of
   int most_running = 0;     // requests at once
+  bool move_dates = false;  // from the system message (changing_lines.h)
   StoredResponses responses;
 };
 
@@ -70,6 +71,7 @@ struct Route {
 
 std::span<const Route> openai_routes();
 std::span<const Route> llama_server_routes();
+std::span<const Route> anthropic_routes();
 
 // The route of a request; null: none. `other_method` is set if only the method differs.
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method);

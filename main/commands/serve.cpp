@@ -158,6 +158,10 @@ Action declare_serve(Flags parser) {
            "repeated")
       .one_each()
       .type("ORIGIN");
+  parser.add_switch(
+      "--move-dates", s.move_dates,
+      "in Anthropic's interface, move lines with today's date from the system message "
+      "to the first question, so that a new date does not empty the prefix cache");
   parser.add_switch("--no-log", flags->no_log, "write no line for each request");
   parser.add_switch("--log-prompts", s.log_prompts,
                     "write the bodies of requests into these lines, with all prompts");

@@ -58,6 +58,7 @@ struct Service::Impl {
     api.model = [this](const std::string& name) { return model(name); };
     api.models = [this] { return std::vector{model("")}; };
     api.most_tokens = o.most_tokens, api.most_running = o.most_running;
+    api.move_dates = o.move_dates;
   }
 
   std::shared_ptr<const ServedModel> model(const std::string& name);

@@ -16,6 +16,7 @@ struct ServiceOptions {
   Gate::Options gate;
   int most_running = 16, most_waiting = 256;  // requests
   int most_tokens = -1;                       // of one answer
+  bool move_dates = false;                    // main/api/changing_lines.h
   bool log = true, log_prompts = false;
 };
 

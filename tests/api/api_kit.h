@@ -1,0 +1,114 @@
+// Calls the functions of an API without a socket. A script takes the place of the model's passes:
+// it receives the prompt and the options, and returns the text of the answer.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "main/api/routes.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+
+using nlohmann::json;
+
+// Shows every role, the tools and the calls, and may open a thought.
+constexpr const char* kTestTemplate =
+    "{% if tools %}[tools]{% for t in tools %}{{ t | tojson }}{% endfor %}"
+    "<tool_call></tool_call>\n{% endif %}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]"
+    "{% if enable_thinking is defined and not enable_thinking %}(no thought){% endif %}{% endif %}";
+
+struct TestReply : Reply {
+  int status = 0;
+  std::string type, body;  // of a stream: all parts
+  bool ended = false;
+  std::atomic<bool> is_gone = false;
+
+  void whole(int s, const char* t, const std::string& b) override {
+    CHECK(status == 0);
+    status = s, type = t, body = b, ended = true;
+  }
+  void begin(const char* t) override {
+    CHECK(status == 0);
+    status = 200, type = t;
+  }
+  void part(const std::string& text) override {
+    CHECK(!ended);
+    body += text;
+  }
+  void end() override { ended = true; }
+  const std::atomic<bool>& gone() const override { return is_gone; }
+};
+
+class TestApi {
+ public:
+  Api api;
+  std::string answer = "Hello";  // what the model generates, up to a stop text
+  std::string prompt;            // of the last request, as text
+  GenerateOptions options;       // of the last request
+  Finish finish = Finish::end;
+
+  TestApi() {
+    auto served = std::make_shared<ServedModel>();
+    served->name = "story";
+    served->created = 1764000000;
+    served->model = std::make_shared<LoadedModel>(engine());
+    served->chat_template.text = kTestTemplate, served->chat_template.origin = "the test";
+    served->generate = [this](std::span<const TokenId> tokens, const GenerateOptions& o,
+                              const Sink& sink) { return generate(tokens, o, sink); };
+    api.model = [served](const std::string& name) -> std::shared_ptr<const ServedModel> {
+      if (name.empty() || name == served->name) return served;
+      throw ApiError(404, "invalid_request_error", "model_not_found", "model is " + name, "model");
+    };
+    api.models = [served] { return std::vector<std::shared_ptr<const ServedModel>>{served}; };
+  }
+
+  // Answers a request; the body of a response that is not a stream is JSON.
+  TestReply& call(const char* method, const std::string& path, const json& body) {
+    reply = std::make_unique<TestReply>();
+    bool other_method = false;
+    const Route* const route = find_route(method, path, &other_method);
+    REQUIRE_MESSAGE(route, path);
+    const std::string text = body.dump();
+    answer_call(api, *route, {"", text}, *reply);
+    CHECK(reply->ended);
+    return *reply;
+  }
+  json post(const std::string& path, const json& body, int status = 200) {
+    const TestReply& got = call("POST", path, body);
+    CHECK_MESSAGE(got.status == status, got.body);
+    return json::parse(got.body);
+  }
+
+  static const std::shared_ptr<Engine>& engine() {
+    static const std::shared_ptr<Engine> one = Engine::open({});
+    return one;
+  }
+
+ private:
+  GenerateResult generate(std::span<const TokenId> tokens, const GenerateOptions& o,
+                          const Sink& sink) {
+    const Tokenizer& tokenizer = engine()->tokenizer();
+    prompt = tokenizer.decode(tokens), options = o;
+    const int cached = int(tokens.size()) / 2;
+    if (o.on_read) o.on_read(cached, int(tokens.size()));
+    GenerateResult result;
+    result.prompt_tokens = int(tokens.size()), result.cached_tokens = cached;
+    result.prompt_seconds = 0.5, result.decode_seconds = 0.25;
+    result.tokens = tokenizer.encode(answer), result.finish = finish;
+    result.text = answer;
+    for (const std::string& stop : o.stop)
+      if (const size_t at = result.text.find(stop); at != std::string::npos)
+        result.text.resize(at), result.finish = Finish::stop;
+    for (const TokenId token : result.tokens)
+      if (o.on_token) o.on_token(token, nullptr);
+    for (size_t at = 0; at < result.text.size(); at += 7) sink(result.text.substr(at, 7));
+    return result;
+  }
+
+  std::unique_ptr<TestReply> reply;
+};
+
+}  // namespace chaski::test
