@@ -263,6 +263,7 @@ real: $(BUILD)/chaski $(BUILD)/tests.bin
 clients: $(BUILD)/chaski
 	scripts/check/openai_client.py $(BUILD)/chaski
 	scripts/check/anthropic_client.py $(BUILD)/chaski
+	scripts/check/ollama_client.py $(BUILD)/chaski
 	scripts/check/page.py $(BUILD)/chaski
 .PHONY: clients
 

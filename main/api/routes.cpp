@@ -38,7 +38,8 @@ void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) 
 // Calls `take` for each route of this path, whatever its method.
 template <class Take>
 void each_route(std::string_view path, Take take) {
-  for (const auto& routes : {openai_routes(), llama_server_routes(), anthropic_routes()})
+  for (const auto& routes :
+       {openai_routes(), llama_server_routes(), anthropic_routes(), ollama_routes()})
     for (const Route& route : routes) {
       const std::string_view here = route.path;
       if (here == path || (here.ends_with('/') && path.starts_with(here) && path != here))

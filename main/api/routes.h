@@ -72,6 +72,7 @@ struct Route {
 std::span<const Route> openai_routes();
 std::span<const Route> llama_server_routes();
 std::span<const Route> anthropic_routes();
+std::span<const Route> ollama_routes();
 
 // The route of a request; null: none. `other_method` is set if only the method differs.
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method);

@@ -1,0 +1,231 @@
+// /api/chat and /api/generate: an answer as lines of JSON, or as one object with "stream": false.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "main/api/llama_server.h"
+#include "main/api/ollama.h"
+#include "main/api/openai.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr double kNano = 1e9;
+
+// What ollama lets a client choose about the machine; the flags of the server decide it here.
+void accept_machine_options(const Field& options) {
+  options.accept({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap",
+                  "use_mlock", "low_vram", "f16_kv", "vocab_only", "logits_all",
+                  "penalize_newline"});
+  expect_only(options, "tfs_z", 1);
+}
+
+// `options` has the same parameters as /v1/chat/completions, by llama.cpp's names.
+void read_ollama_options(const Field& fields, const ServedModel& served, AnswerSettings& settings) {
+  const auto options = fields.find("options");
+  settings = read_settings(options ? *options : fields, served.defaults);
+  if (!options) return;
+  accept_machine_options(*options);
+  if (const auto most = options->find("num_predict"))  // -1 and -2: until the context is full
+    settings.request.max_tokens = std::max(most->whole(-2), -1);
+  const int context = served.engine().context_length();
+  if (const auto asked = options->find("num_ctx"); asked && asked->whole(0) > context)
+    asked->refuse(
+        fmt::format("is {}, expected at most {}: the context of this server, which --ctx sets",
+                    asked->whole(0), context));
+}
+
+void read_ollama_format(const Field& fields, AnswerSettings& settings) {
+  const auto format = fields.find("format");
+  if (!format) return;
+  if (!format->is_text()) return constrain_to_schema(*format, settings);
+  const std::string word = format->one_of({"", "json"});
+  if (word == "json") constrain_to_object(*format, settings);
+}
+
+bool read_think(const Field& fields, bool otherwise) {
+  const auto think = fields.find("think");
+  if (!think) return otherwise;
+  if (think->is_flag()) return think->flag();
+  think->one_of({"low", "medium", "high"});
+  return true;
+}
+
+void refuse_images(const Field& fields) {
+  if (const auto images = fields.find("images"); images && !images->items().empty())
+    images->refuse("is not empty: the model reads text only");
+}
+
+bool is_streamed(const Field& fields) {
+  const auto stream = fields.find("stream");
+  return !stream || stream->flag();
+}
+
+void accept_ollama_fields(const Field& fields) {
+  fields.accept({"keep_alive"});
+  expect_only(fields, "logprobs", false);
+  expect_only(fields, "top_logprobs", 0);
+}
+
+// The lines of an answer. `name` is the field of an answer's text: "response", or "message".
+class OllamaReply {
+ public:
+  OllamaReply(const ServedModel& served, bool chat, bool stream, Reply& reply)
+      : served_(served), chat_(chat), stream_(stream), reply_(reply) {}
+
+  void take(const ChatEvent& event) {
+    using Kind = ChatEvent::Kind;
+    if (!stream_ || event.kind == Kind::prompt) return;
+    begin();
+    if (event.kind == Kind::text) put(part(event.text, "", {}));
+    if (event.kind == Kind::reasoning) put(part("", event.text, {}));
+    if (event.kind == Kind::call) put(part("", "", {event.call, 1}));
+  }
+  void end(const ChatAnswer& answer, const std::vector<std::string>& warnings, uint64_t seed) {
+    OrderedJson json =
+        stream_ ? part("", "", {}) : part(answer.content, answer.reasoning, answer.calls);
+    const GenerateResult& r = answer.result;
+    json["done"] = true;
+    json["done_reason"] = finish_reason(r);
+    json["total_duration"] = nanoseconds(Clock::now() - start_);
+    json["load_duration"] = 0;
+    json["prompt_eval_count"] = r.prompt_tokens;
+    json["prompt_eval_cached"] = r.cached_tokens;
+    json["prompt_eval_duration"] = int64_t(r.prompt_seconds * kNano);
+    json["eval_count"] = r.tokens.size();
+    json["eval_duration"] = int64_t(r.decode_seconds * kNano);
+    add_remarks(json, seed, warnings);
+    finish(json);
+  }
+  // The answer to a request without a prompt, which only loads the model.
+  void end_loaded() {
+    OrderedJson json = part("", "", {});
+    json["done"] = true, json["done_reason"] = "load";
+    finish(json);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static int64_t nanoseconds(Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  }
+
+  OrderedJson part(std::string_view text, std::string_view thought,
+                   std::span<const ToolCall> calls) const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    OrderedJson json = {
+        {"model", served_.name},
+        {"created_at",
+         time_text(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())}};
+    OrderedJson inner = chat_ ? OrderedJson{{"role", "assistant"}, {"content", text}}
+                              : OrderedJson{{"response", text}};
+    if (!thought.empty()) inner["thinking"] = thought;
+    for (const ToolCall& call : calls)
+      inner["tool_calls"].push_back({{"id", call.id},
+                                     {"function",
+                                      {{"index", &call - calls.data()},
+                                       {"name", call.name},
+                                       {"arguments", OrderedJson::parse(call.arguments)}}}});
+    if (chat_)
+      json["message"] = std::move(inner);
+    else
+      json.update(inner);
+    json["done"] = false;
+    return json;
+  }
+  void begin() {
+    if (!std::exchange(begun_, true)) reply_.begin(kNdjson);
+  }
+  void put(const OrderedJson& json) { reply_.part(written(json) + "\n"); }
+  void finish(const OrderedJson& json) {
+    if (!stream_) return reply_.whole(200, kJsonType, written(json));
+    begin();
+    put(json);
+    reply_.end();
+  }
+
+  const ServedModel& served_;
+  const bool chat_, stream_;
+  Reply& reply_;
+  const Clock::time_point start_ = Clock::now();
+  bool begun_ = false;
+};
+
+// Answers and writes the answer.
+void answer_request(const ServedModel& served, const ChatRequest& request, OllamaReply& out,
+                    std::vector<std::string> warnings, Reply& reply) {
+  const ChatAnswer answer = answer_chat(served, request, 0, reply.gone(),
+                                        [&](const ChatEvent& event) { out.take(event); });
+  std::ranges::copy(answer.faults, std::back_inserter(warnings));
+  out.end(answer, warnings, request.settings.request.sampling.seed);
+}
+
+void answer_raw(const ServedModel& served, const TextRequest& request, OllamaReply& out,
+                const std::vector<std::string>& warnings, Reply& reply) {
+  ChatAnswer answer;
+  answer.result = complete_text(served, request, 0, reply.gone(),
+                                [&](const ChatEvent& event) { out.take(event); });
+  answer.content = answer.result.text;
+  out.end(answer, warnings, request.settings.request.sampling.seed);
+}
+
+}  // namespace
+
+void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
+  Body body(call.body);
+  const Field fields = body.fields();
+  const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
+  OllamaReply out(*served, true, is_streamed(fields), reply);
+  accept_ollama_fields(fields);
+  const auto messages = fields.find("messages");
+  if (!messages || (messages->is_list() && messages->json().empty())) return out.end_loaded();
+  ChatRequest request;
+  for (const Field& message : messages->items()) refuse_images(message);
+  request.messages = read_messages(*messages);
+  read_tools(fields, request);
+  request.thinks = read_think(fields, served->defaults.thinks);
+  read_ollama_options(fields, *served, request.settings);
+  read_ollama_format(fields, request.settings);
+  limit_tokens(api, request.settings.request);
+  expect_no_grammar_with_tools(request);
+  answer_request(*served, request, out, body.warnings(), reply);
+}
+
+void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
+  Body body(call.body);
+  const Field fields = body.fields();
+  const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
+  OllamaReply out(*served, false, is_streamed(fields), reply);
+  accept_ollama_fields(fields);
+  refuse_images(fields);
+  expect_only(fields, "template", "");
+  expect_only(fields, "context", OrderedJson::array());
+  const auto prompt = fields.find("prompt"), suffix = fields.find("suffix"),
+             system = fields.find("system"), raw = fields.find("raw");
+  if (!prompt || prompt->text().empty()) return out.end_loaded();
+  AnswerSettings settings;
+  read_ollama_options(fields, *served, settings);
+  read_ollama_format(fields, settings);
+  limit_tokens(api, settings.request);
+  const bool thinks = read_think(fields, served->defaults.thinks);
+  const bool fills = suffix && !suffix->text().empty(), is_raw = raw && raw->flag();
+  if ((fills || is_raw) && system && !system->text().empty())
+    system->refuse(
+        fmt::format("is given together with {}, expected one of them", fills ? "suffix" : "raw"));
+  if (fills || is_raw) {
+    TextRequest request{fills ? hole_prompt(*served, prompt->text(), suffix->text())
+                              : tokens_of(*served, prompt->text(), "prompt"),
+                        std::move(settings)};
+    return answer_raw(*served, request, out, body.warnings(), reply);
+  }
+  ChatRequest request;
+  if (system && !system->text().empty()) request.messages.push_back({"system", system->text()});
+  request.messages.push_back({"user", prompt->text()});
+  request.thinks = thinks, request.settings = std::move(settings);
+  answer_request(*served, request, out, body.warnings(), reply);
+}
+
+}  // namespace chaski
