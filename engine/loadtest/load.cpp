@@ -323,7 +323,7 @@ std::string endpoint_url(const std::string& text, bool chat, bool has_key) {
 
 std::string first_model_of(const LoadTarget& target, const std::atomic<bool>* stop) {
   const std::string end = target.chat ? "/chat/completions" : "/completions";
-  HttpRequest request{
+  GetRequest request{
       target.url.substr(0, target.url.size() - end.size()) + "/models", target.key, {}};
   request.plain = PlainHttp::anywhere;
   std::string body;

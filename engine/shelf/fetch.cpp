@@ -196,7 +196,7 @@ class Fetch {
   }
 
   HttpAnswer request() {
-    HttpRequest request{file_.url, options_.token, {}};
+    GetRequest request{file_.url, options_.token, {}};
     if (size_ > 0 && !restart_) {
       request.fields.push_back(fmt::format("Range: bytes={}-", size_));
       if (!version_.empty()) request.fields.push_back("If-Range: " + version_);

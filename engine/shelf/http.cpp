@@ -82,7 +82,7 @@ int on_progress(void* to, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 }
 
 // Sends one request to a checked URL. Returns the target of a redirect, or "".
-std::string perform(const HttpRequest& request, const std::string& at, bool own_host,
+std::string perform(const GetRequest& request, const std::string& at, bool own_host,
                     Transfer& transfer) {
   const Curl& c = curl();
   const std::unique_ptr<CURL, decltype(c.easy_cleanup)> easy(c.easy_init(), c.easy_cleanup);
@@ -171,7 +171,7 @@ std::string HttpAnswer::field(const std::string& name) const {
   return at == fields.end() ? "" : at->second;
 }
 
-HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
+HttpAnswer http_get(const GetRequest& request, const HttpTake& take,
                     const std::atomic<bool>* stop) {
   const Url first = read_url(request.url, request.plain);
   Transfer transfer{take, stop, {}, false, false, false, nullptr};

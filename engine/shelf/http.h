@@ -20,7 +20,7 @@ Url read_url(const std::string& url, PlainHttp plain = PlainHttp::this_machine);
 // The URL without user, password, query and fragment, for messages: these parts may be secret.
 std::string without_query(const std::string& url);
 
-struct HttpRequest {
+struct GetRequest {
   std::string url;
   std::string token;                // sent to the URL's own host only, not after a redirect
   std::vector<std::string> fields;  // "Range: bytes=5-"
@@ -41,7 +41,6 @@ struct HttpAnswer {
 // other bodies not at all. `take` returns whether it wants more; its exceptions leave http_get().
 // Follows redirects to https. `stop` may be null. The status is 0 if there is no answer.
 using HttpTake = std::function<bool(const HttpAnswer& so_far, std::string_view part)>;
-HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
-                    const std::atomic<bool>* stop);
+HttpAnswer http_get(const GetRequest& request, const HttpTake& take, const std::atomic<bool>* stop);
 
 }  // namespace chaski
