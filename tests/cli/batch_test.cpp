@@ -41,7 +41,7 @@ Arguments batch(const std::string& in, const std::string& out, const Arguments& 
   return all;
 }
 
-std::string text_of(const json& result) {
+std::string answer_of(const json& result) {
   const json& choice = result.at("response").at("body").at("choices").at(0);
   return choice.contains("text") ? choice.at("text") : choice.at("message").at("content");
 }
@@ -74,7 +74,7 @@ TEST_CASE("batch: each text is that of run alone, in the order of the lines, for
                                             "--seed", seed, "--temp", "0.8", "--json"})
                               : chaski_run({"run", "-m", kStory, "-p", kOpenings[i % 4], "-n", n,
                                             "--seed", seed, "--temp", "0.8", "--json"});
-    CHECK_MESSAGE(json::parse(alone.out)["text"] == text_of(result), alone.err);
+    CHECK_MESSAGE(json::parse(alone.out)["text"] == answer_of(result), alone.err);
   }
   // Standard input and output.
   const Outcome piped = chaski_run(batch("-", "-"), requests(kLines));

@@ -144,7 +144,7 @@ TEST_CASE("chat: a required tool call is opened by the prompt and closed by the 
            "spelling: <tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n"
            "call: add{\"a\":1}\nfinish: end");
   CHECK(talk.prompt.ends_with("assistant\n<tool_call>\n"));
-  CHECK(talk.used.grammar != nullptr);
+  CHECK(talk.used.rules != nullptr);
   CHECK_EQ(talk.conversation.messages().back().content, "");
   const Error error = error_of([] { Talk(10000, {"", true, {Tools::parse("t", kAddTool), "x"}}); });
   CHECK(error.code == Exit::bad_file);  // no call fits a schema without functions
