@@ -34,9 +34,10 @@ Suggests: libopenblas0
 Section: science
 Priority: optional
 Description: runs, quantizes and inspects language models on this machine
- chaski completes prompts, chats and quantizes models. It is one program
- without a server, with a small model built in. It reads GGUF files, Hugging
- Face folders and llama2.c models, and runs on the CPU and on NVIDIA GPUs.
+ chaski completes prompts, chats, serves programs over HTTP and quantizes
+ models. It is one program with a small model built in. It reads GGUF files,
+ Hugging Face folders and llama2.c models, and runs on the CPU and on NVIDIA
+ GPUs.
 END
 package=$folder/chaski_${version}_$architecture.deb
 dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
