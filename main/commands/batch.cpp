@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "engine/requests/answer_cache.h"
@@ -118,7 +119,11 @@ class BatchRun {
   bool answer_all_lines() {
     check_earlier();
     std::vector<std::thread> threads;
-    for (int i = 0; i < jobs_; ++i) threads.emplace_back([this] { work(); });
+    try {
+      for (int i = 0; i < jobs_; ++i) threads.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // no more threads: these answer all lines
+    }
+    if (threads.empty()) work();
     for (std::thread& thread : threads) thread.join();
     if (error_) throw *error_;
     put_result();
@@ -185,12 +190,17 @@ class BatchRun {
         if (!interrupt_) write(line->number, std::move(result));
       }
     } catch (const Error& error) {
-      const std::scoped_lock lock(mutex_);
-      if (!error_) error_ = error;
-      stop_ = true;
+      end_with(error);
+    } catch (const std::exception& error) {
+      end_with(Error(Exit::memory, error.what()));
     }
     const std::scoped_lock lock(mutex_);
     written_.notify_all();
+  }
+  void end_with(const Error& error) {
+    const std::scoped_lock lock(mutex_);
+    if (!error_) error_ = error;
+    stop_ = true;
   }
 
   std::string answer(const BatchLine& line) {
@@ -209,6 +219,7 @@ class BatchRun {
     OrderedJson out = {{"id", id}, {"line", line.number}, {"custom_id", nullptr}};
     if (!custom_id.empty()) out["custom_id"] = custom_id;
     OrderedJson body = repeatable(reply.body, id);
+    if (reply.status >= 500) throw passing_fault(line.number, reply.status, body["error"]);
     {
       const std::scoped_lock lock(mutex_);
       failed_ += reply.status != 200;
@@ -219,16 +230,30 @@ class BatchRun {
     return written(out);
   }
 
+  // A fault of the machine or of a pass may pass by: it is no result of its line.
+  static Error passing_fault(size_t number, int status, const OrderedJson& error) {
+    const Exit code = status == 503                   ? Exit::memory
+                      : error["code"] == "non_finite" ? Exit::non_finite
+                                                      : Exit::device;
+    return {code, fmt::format("line {}: {}", number, error["message"].get<std::string>())};
+  }
+
   // Writes a result when those of all lines before it are written. A job that is far ahead waits.
   void write(size_t number, std::string result) {
     std::unique_lock lock(mutex_);
+    if (stop_) return;
     results_.emplace(number, std::move(result));
     const auto writable = [&] {
       if (flags_.unordered) return results_.begin();
       return order_.empty() ? results_.end() : results_.find(order_.front());
     };
     for (auto at = writable(); at != results_.end(); at = writable()) {
-      output_.write(at->second);
+      try {
+        output_.write(at->second);
+      } catch (...) {
+        stop_ = true;  // before another job gets the lock and writes after it
+        throw;
+      }
       std::erase(order_, at->first);
       results_.erase(at);
       ++done_;

@@ -50,9 +50,13 @@ BatchInput::BatchInput(const std::string& path, std::string key)
     : path_(path), key_(std::move(key)), in_(path == "-" ? std::cin : file_) {
   if (path == "-") return;
   file_.open(path, std::ios::binary);
+  if (!file_.is_open()) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
+  if (!file_.seekg(0))
+    fail(Exit::usage,
+         "{}: is a pipe, which cannot be read twice, expected a file, or - for standard input",
+         path);
   std::string line;
   while (next_line(file_, path, line)) count_ += !is_empty(line);
-  if (!file_.eof()) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
   file_.clear();
   file_.seekg(0);
 }
@@ -80,7 +84,7 @@ BatchOutput::BatchOutput(const std::string& path)
     if (flock(file_, LOCK_EX | LOCK_NB) != 0)
       fail(Exit::usage, "{}: another batch writes to this file", path);
     struct stat of {};
-    if (fstat(file_, &of) == 0 && S_ISREG(of.st_mode)) read_earlier();
+    if (fstat(file_, &of) == 0 && S_ISREG(of.st_mode)) end_ = read_earlier();
   } catch (...) {
     close(file_);
     throw;
@@ -91,7 +95,7 @@ BatchOutput::~BatchOutput() {
   if (file_ >= 0) close(file_);
 }
 
-void BatchOutput::read_earlier() {
+off_t BatchOutput::read_earlier() {
   std::ifstream in(path_, std::ios::binary);
   std::string line;
   size_t number = 0, last = 0;
@@ -108,13 +112,14 @@ void BatchOutput::read_earlier() {
     earlier_.emplace(result->number, *result);
     end += off_t(line.size()) + 1;
   }
-  // A file of another kind may have a single line without an end.
+  // A file with one line and no newline may belong to another program: do not truncate it.
   if (number == 0 && !line.empty() && !line.starts_with(R"({"id":"batch_req_)") &&
       !std::string_view(R"({"id":"batch_req_)").starts_with(line))
     fail(Exit::usage, "{}: is not a result of a batch, expected another name for the results",
          path_);
   if (ftruncate(file_, end) != 0)
     fail(Exit::io, "{}: cannot be written: {}", path_, std::strerror(errno));
+  return end;
 }
 
 void BatchOutput::write(const std::string& line) {
@@ -124,9 +129,15 @@ void BatchOutput::write(const std::string& line) {
   for (size_t at = 0; at < whole.size();) {
     const ssize_t n = ::write(file_, whole.data() + at, whole.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(Exit::io, "{}: cannot be written: {}", path_, std::strerror(errno));
+    if (n < 0) {
+      const int error = errno;
+      std::string rest;
+      if (end_ && ftruncate(file_, *end_) != 0) rest = ", and its last line is not whole";
+      fail(Exit::io, "{}: cannot be written: {}{}", path_, std::strerror(error), rest);
+    }
     at += size_t(n);
   }
+  if (end_) *end_ += off_t(whole.size());
 }
 
 }  // namespace chaski

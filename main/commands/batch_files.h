@@ -6,6 +6,8 @@
 // the model and the settings, so results of another file, model or setting are recognised. A lock
 // on OUT keeps two batches from writing to it.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <fstream>
 #include <istream>
@@ -26,7 +28,8 @@ struct BatchLine {
 // Thread-safe.
 class BatchInput {
  public:
-  // `path`: "-" is standard input. `key`: what else decides the results. Throws Error(io).
+  // `path`: "-" is standard input. `key`: identifies model, settings and chat template; it is part
+  // of each line's hash. Throws Error(io), and Error(usage) for a pipe: it is read twice.
   BatchInput(const std::string& path, std::string key);
   // The next line that is not empty. Nothing at the end. Throws Error(io).
   std::optional<BatchLine> next();
@@ -62,17 +65,18 @@ class BatchOutput {
   const std::map<size_t, BatchResult>& earlier() const { return earlier_; }
   // Whether the earlier results are in the order of their lines.
   bool in_order() const { return in_order_; }
-  // Appends a line. Throws Error(io).
+  // Appends a line. Throws Error(io), and then the file ends with the last whole line.
   void write(const std::string& line);
 
  private:
-  void read_earlier();
+  off_t read_earlier();  // returns the end of the last whole line
 
   const std::string path_;
   int file_;
   std::mutex mutex_;
   std::map<size_t, BatchResult> earlier_;
   bool in_order_ = true;
+  std::optional<off_t> end_;  // of the last whole line; nothing if OUT is not a regular file
 };
 
 }  // namespace chaski

@@ -1,9 +1,15 @@
 // chaski batch with the real program: order, bad lines, resuming after a kill, any number of jobs.
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "ggml-like-tensor/file/quipu.h"
 #include "tests/kit/program.h"
 
+using namespace chaski;
 using namespace chaski::test;
 using nlohmann::json;
 
@@ -162,4 +168,49 @@ TEST_CASE("batch: a file that is not a result of these requests is refused and s
   refused(folder / "out", "has the result of line 3, but");
   write_file(folder / "in", "{}\n" + requests(3));
   refused(folder / "out", "of another request");
+}
+
+TEST_CASE("batch: a pipe as IN is refused: it would have no lines when it is read again") {
+  const TempFolder folder;
+  const std::string pipe = folder / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const int end = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  const Outcome outcome = chaski_run(batch(pipe, folder / "out"));
+  close(end);
+  check_one_line(outcome, 2, "is a pipe, which cannot be read twice");
+}
+
+TEST_CASE("batch: a fault of a pass ends it, and is no result") {
+  const TempFolder folder;
+  ModelSource source = source_of(open_quipu(kStory));
+  for (TensorSource& tensor : source.tensors)
+    if (tensor.info.name == "output_norm")
+      tensor.read = [read = tensor.read](int64_t first, int64_t last, std::byte* to) {
+        read(first, last, to);
+        const float bad = NAN;
+        std::memcpy(to, &bad, sizeof bad);
+      };
+  write_quipu(folder / "bad.quipu", source, 1);
+  write_file(folder / "in", "{\"prompt\": 1}\n" + requests(3));
+  const Outcome outcome =
+      chaski_run(batch(folder / "in", folder / "out", {"-m", folder / "bad.quipu", "--jobs", "1"}));
+  check_one_line(outcome, 8, "line 2: ");
+  CHECK(lines_of(read_file(folder / "out")).size() == 1);
+}
+
+TEST_CASE("batch: when the disk is full, OUT ends with a whole line and is continued later") {
+  const TempFolder folder;
+  write_file(folder / "in", requests(20));
+  Arguments all = {"-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\"", chaski_binary()};
+  std::ranges::copy(batch(folder / "in", folder / "out", {"--jobs", "4", "--unordered"}),
+                    std::back_inserter(all));
+  const Outcome full = Program(all, "", "", "/bin/bash").wait();
+  check_one_line(full, 5, "cannot be written: File too large");
+  const std::string part = read_file(folder / "out");
+  CHECK(part.size() > 1024);
+  CHECK(part.ends_with("}\n"));
+  CHECK(chaski_run(batch(folder / "in", folder / "out", {"--unordered"})).status == 0);
+  const std::string rest = read_file(folder / "out");
+  CHECK(rest.starts_with(part));
+  CHECK(lines_of(rest).size() == 20);
 }
