@@ -92,13 +92,12 @@ class Conversation {
 
   using Generate = std::function<GenerateResult(std::span<const TokenId> prompt,
                                                 const GenerateOptions& options, const Sink& sink)>;
-  // Generates the answer to the last message and appends it. Of an answer that was begun
-  // (begun_answer()) the result and the events hold only what the model adds, and may_force is
-  // ignored. Adds to `options` what the template
-  // and the tools need. `may_force`: the answer must be a tool call if the tool choice says so. If
-  // the context is full and options.context_policy allows it, the oldest turns are dropped first.
-  // On an error the last question is removed and the error is thrown: ContextOverflow, Error(usage)
-  // with the template's own words, or what `generate` throws.
+  // Generates the answer to the last message and appends it. If begun_answer() is set, the result
+  // and the events contain only the text that the model adds to it, and may_force is ignored. Adds
+  // to `options` what the template and the tools need. `may_force`: the answer must be a tool call
+  // if the tool choice says so. If the context is full and options.context_policy allows it, the
+  // oldest turns are dropped first. On an error the last question is removed and the error is
+  // thrown: ContextOverflow, Error(usage) with the template's own words, or what `generate` throws.
   Answer answer(const GenerateOptions& options, bool may_force, const Generate& generate,
                 const OnAnswerEvent& on_event);
 

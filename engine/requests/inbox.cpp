@@ -142,7 +142,7 @@ void Inbox::end_all(const Error& error) {
   for (const auto& [request, entry] : std::exchange(entries_, {})) end(*entry, &error);
 }
 
-// Makes the facts those after the last pass.
+// Publishes counts, pages and sequences as they are after the last pass.
 void Inbox::publish() {
   Facts facts;
   facts.totals = earlier_ + scheduler_->totals();

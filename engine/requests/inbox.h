@@ -71,7 +71,7 @@ class Inbox {
   };
   struct Facts {
     Counts counts;
-    Scheduler::Totals totals;  // its fields say what
+    Scheduler::Totals totals;  // sums over all passes; see Scheduler::Totals
     Pages pages;
     std::vector<Sequence> sequences;  // by id; without those that came after the last pass
   };
