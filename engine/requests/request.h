@@ -70,6 +70,8 @@ struct RequestWiring {
   Governor* governor = nullptr;
   // Set by a signal handler. The text ends; a running pass of the CPU is abandoned.
   const std::atomic<bool>* interrupt = nullptr;
+  // The same from a second writer. Only engine/requests/serving.h looks at it.
+  const std::atomic<bool>* also_interrupt = nullptr;
   // While it is set, a Scheduler gives the request no passes: its receiver is slow.
   const std::atomic<bool>* hold = nullptr;
 };

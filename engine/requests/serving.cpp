@@ -109,7 +109,8 @@ class Requests {
  private:
   bool interrupted() const {
     for (const GenerateOptions& o : options_)
-      if (o.interrupt && o.interrupt->load()) return true;
+      for (const auto* const flag : {o.interrupt, o.also_interrupt})
+        if (flag && flag->load()) return true;
     return false;
   }
   void cancel() {

@@ -35,7 +35,7 @@ OrderedJson anthropic_error(const ApiError& error) {
   return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
 }
 std::string anthropic_error_body(const ApiError& error) { return written(anthropic_error(error)); }
-std::string anthropic_stream_error(const ApiError& error) {
+std::string anthropic_stream_error(const ApiError& error, int) {
   return sent_event("error", anthropic_error(error));
 }
 constexpr Dialect kAnthropic = {anthropic_error_body, anthropic_stream_error};
@@ -235,7 +235,7 @@ void read_anthropic_settings(const Api& api, const ServedModel& served, const Fi
   if (const auto stops = fields.find("stop_sequences"))
     read_stops(*stops, request.settings.request);
   read_output(fields, request.settings);
-  limit_tokens(api, request.settings.request);
+  limit_tokens(api, request.settings);
   expect_no_grammar_with_tools(request);
   fields.accept({"metadata", "service_tier", "context_management", "betas", "inference_geo",
                  "cache_control", "speed", "user_profile_id", "workspace_id", "diagnostics"});

@@ -25,13 +25,13 @@ std::string joined(const std::string& path, const std::string& name) {
 // Refuses what would make the parser or a search through a value slow.
 class Limits : public nlohmann::json_sax<OrderedJson> {
  public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t) override { return value(); }
+  bool number_unsigned(number_unsigned_t) override { return value(); }
+  bool number_float(number_float_t, const string_t&) override { return value(); }
+  bool string(string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
   bool key(string_t&) override {
     return ++members_.back() <= Body::kMostMembers ||
            no(fmt::format("has an object with more than {} members", Body::kMostMembers));
@@ -48,8 +48,8 @@ class Limits : public nlohmann::json_sax<OrderedJson> {
  private:
   bool open() {
     members_.push_back(0);
-    return members_.size() <= size_t(Body::kMostNested) ||
-           no(fmt::format("is nested deeper than {} levels", Body::kMostNested));
+    return value() && (members_.size() <= size_t(Body::kMostNested) ||
+                       no(fmt::format("is nested deeper than {} levels", Body::kMostNested)));
   }
   bool close() {
     members_.pop_back();
@@ -60,7 +60,13 @@ class Limits : public nlohmann::json_sax<OrderedJson> {
     return false;
   }
 
+  bool value() {
+    return ++values_ <= Body::kMostValues ||
+           no(fmt::format("has more than {} values", Body::kMostValues));
+  }
+
   std::vector<int> members_;
+  size_t values_ = 0;
   std::string fault_;
 };
 
@@ -139,6 +145,21 @@ std::vector<Field> Field::items() const {
   return all;
 }
 
+std::vector<int> Field::wholes(int least, int most) const {
+  if (!is_list()) wrong("a list");
+  std::vector<int> all;
+  all.reserve(json_->size());
+  for (size_t i = 0; i < json_->size(); ++i) {
+    const OrderedJson& one = (*json_)[i];
+    const int64_t value = one.is_number_integer() ? one.get<int64_t>() : int64_t(least) - 1;
+    // A path is made only for a value that needs it.
+    all.push_back(value >= least && value <= most
+                      ? int(value)
+                      : Field(*body_, one, fmt::format("{}[{}]", path_, i)).whole(least, most));
+  }
+  return all;
+}
+
 std::vector<std::pair<std::string, Field>> Field::members() const {
   if (!is_object()) wrong("an object");
   std::vector<std::pair<std::string, Field>> all;
@@ -190,7 +211,7 @@ void Body::collect(const OrderedJson& json, const std::string& path,
   if (whole_.contains(&json) || lines.size() > kMostWarnings) return;
   if (json.is_array())
     for (size_t i = 0; i < json.size(); ++i)
-      collect(json[i], fmt::format("{}[{}]", path, i), lines);
+      if (json[i].is_structured()) collect(json[i], fmt::format("{}[{}]", path, i), lines);
   if (!json.is_object()) return;
   for (const auto& [name, value] : json.items()) {
     const std::string inner = joined(path, name);

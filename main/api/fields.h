@@ -46,6 +46,7 @@ class Field {
   double number(const Range& range = {}) const;
   std::vector<std::string> texts() const;                      // one text, or a list of texts
   std::vector<Field> items() const;                            // of a list
+  std::vector<int> wholes(int least, int most) const;          // of a list, without a Field each
   std::vector<std::pair<std::string, Field>> members() const;  // of an object
   // A member of an object; nothing if it is absent or null.
   std::optional<Field> find(const std::string& name) const;
@@ -68,6 +69,7 @@ class Body {
  public:
   static constexpr int kMostNested = 100;    // levels
   static constexpr int kMostMembers = 4096;  // of one object, which is searched in order
+  static constexpr size_t kMostValues = 1'000'000;
   static constexpr size_t kMostWarnings = 20;
 
   // Throws ApiError (400) unless the text is one JSON object within these limits.

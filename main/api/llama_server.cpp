@@ -12,7 +12,7 @@ namespace chaski {
 
 namespace {
 
-constexpr int kMostProbabilities = 1000;
+constexpr int kMostProbabilities = 100;  // n_probs
 
 // The control tokens around the text before and after a hole, by family.
 struct HoleTokens {
@@ -77,20 +77,31 @@ class LlamaReply {
                         {"tokens_cached", size_t(result.prompt_tokens) + result.tokens.size()},
                         {"timings", timings_json(result)}};
     if (tokens_wanted_ && !stream_.stream) json["tokens"] = result.tokens;
-    if (!stream_.stream && !result.log_probabilities.empty()) {
-      json["completion_probabilities"] = OrderedJson::array();
-      for (size_t i = 0; i < result.log_probabilities.size(); ++i)
-        json["completion_probabilities"].push_back(log_probability_json(
-            served_.engine().tokenizer(), result.tokens[i], result.log_probabilities[i]));
-    }
+    const bool logged = !stream_.stream && !result.log_probabilities.empty();
+    if (logged) json[kLogged] = nullptr;
     add_remarks(json, request_.settings.request.sampling.seed, warnings);
-    if (!stream_.stream) return reply_.whole(200, kJsonType, written(json));
+    if (!stream_.stream) {
+      std::string text = written(json);
+      if (logged) put_member(text, kLogged, logged_text(result));
+      return reply_.whole(200, kJsonType, text);
+    }
     begin();
     reply_.part(sent_event(json));
     reply_.end();
   }
 
  private:
+  static constexpr const char* kLogged = "completion_probabilities";
+
+  std::string logged_text(const GenerateResult& result) const {
+    std::string text = "[";
+    for (size_t i = 0; i < result.log_probabilities.size(); ++i) {
+      if (i > 0) text += ',';
+      text += written(log_probability_json(served_.engine().tokenizer(), result.tokens[i],
+                                           result.log_probabilities[i]));
+    }
+    return text + "]";
+  }
   static const char* stop_type(Finish finish) {
     return finish == Finish::end           ? "eos"
            : finish == Finish::stop        ? "word"
@@ -127,8 +138,7 @@ class LlamaReply {
                         {"id_slot", -1},
                         {"tokens_predicted", drawn_},
                         {"tokens_evaluated", request_.prompt.size()}};
-    if (!logged_.empty())
-      json["completion_probabilities"] = std::exchange(logged_, OrderedJson::array());
+    if (!logged_.empty()) json[kLogged] = std::exchange(logged_, OrderedJson::array());
     return json;
   }
 
@@ -155,7 +165,7 @@ void answer_text(Api& api, Body& body, const ServedModel& served, std::vector<To
     const int n = keep->whole(-1);
     request.settings.request.keep = n < 0 ? int(request.prompt.size()) : n;
   }
-  limit_tokens(api, request.settings.request);
+  limit_tokens(api, request.settings);
   const StreamChoice stream = read_stream(fields);
   const auto tokens = fields.find("return_tokens");
   const bool wanted = tokens && tokens->flag();
@@ -228,9 +238,8 @@ void answer_tokenize(Api& api, const Call& call, Reply& reply) {
 void answer_detokenize(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
-  std::vector<TokenId> tokens;
-  for (const Field& item : body.fields()["tokens"].items())
-    tokens.push_back(item.whole(0, served->engine().vocab_size() - 1));
+  const std::vector<TokenId> tokens =
+      body.fields()["tokens"].wholes(0, served->engine().vocab_size() - 1);
   reply.whole(200, kJsonType, written({{"content", served->engine().tokenizer().decode(tokens)}}));
 }
 

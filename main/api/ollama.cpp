@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kNanosecondsASecond = 1000000000;
 
 std::string ollama_error(const ApiError& error) { return written({{"error", error.what()}}); }
-std::string ollama_stream_error(const ApiError& error) { return ollama_error(error) + "\n"; }
+std::string ollama_stream_error(const ApiError& error, int) { return ollama_error(error) + "\n"; }
 
 std::string in_capitals(std::string text) {
   for (char& c : text) c = char(std::toupper(static_cast<unsigned char>(c)));

@@ -29,8 +29,10 @@ void read_ollama_options(const Field& fields, const ServedModel& served, AnswerS
   settings = read_settings(options ? *options : fields, served.defaults);
   if (!options) return;
   accept_machine_options(*options);
-  if (const auto most = options->find("num_predict"))  // -1 and -2: until the context is full
+  if (const auto most = options->find("num_predict")) {  // -1 and -2: until the context is full
     settings.request.max_tokens = std::max(most->whole(-2), -1);
+    settings.most_tokens_field = most->path();
+  }
   const int context = served.engine().context_length();
   if (const auto asked = options->find("num_ctx"); asked && asked->whole(0) > context)
     asked->refuse(
@@ -189,7 +191,7 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   request.thinks = read_think(fields, served->defaults.thinks);
   read_ollama_options(fields, *served, request.settings);
   read_ollama_format(fields, request.settings);
-  limit_tokens(api, request.settings.request);
+  limit_tokens(api, request.settings);
   expect_no_grammar_with_tools(request);
   answer_request(*served, request, out, body.warnings(), reply);
 }
@@ -209,7 +211,7 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   AnswerSettings settings;
   read_ollama_options(fields, *served, settings);
   read_ollama_format(fields, settings);
-  limit_tokens(api, settings.request);
+  limit_tokens(api, settings);
   const bool thinks = read_think(fields, served->defaults.thinks);
   const bool fills = suffix && !suffix->text().empty(), is_raw = raw && raw->flag();
   if ((fills || is_raw) && system && !system->text().empty())

@@ -6,9 +6,10 @@ namespace {
 
 // Errors of a stream of /v1/responses are events of their own.
 std::string responses_error_body(const ApiError& error) { return written(openai_error(error)); }
-std::string responses_stream_error(const ApiError& error) {
-  OrderedJson json = {{"type", "error"}};
-  json.update(openai_error(error)["error"]);
+std::string responses_stream_error(const ApiError& error, int parts) {
+  OrderedJson json = {{"type", "error"}, {"sequence_number", parts}};
+  const OrderedJson inner = openai_error(error)["error"];
+  for (const char* name : {"code", "message", "param"}) json[name] = inner[name];
   return sent_event("error", json);
 }
 constexpr Dialect kResponses = {responses_error_body, responses_stream_error};

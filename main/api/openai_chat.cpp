@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <utility>
 
 #include "main/api/openai.h"
 #include "main/flags/manual.h"
@@ -9,9 +10,9 @@ namespace chaski {
 
 namespace {
 
-constexpr int kMostLogged = 1000;
+constexpr int kMostLogged = 20;  // as OpenAI
 
-// What a client may send and what changes no answer of one server.
+// Accepted fields that do not affect the answer.
 void accept_idle_fields(const Field& fields) {
   fields.accept({"user", "safety_identifier", "metadata", "store", "service_tier", "prediction",
                  "prompt_cache_key", "prompt_cache_retention", "cache_prompt", "id_slot", "slot_id",
@@ -36,7 +37,7 @@ ChatRequest read_request(const Api& api, const ServedModel& served, Body& body) 
     read_response_format(*format, request.settings);
   read_log_probabilities(fields, request.settings);
   read_thinking(fields, body, request);
-  limit_tokens(api, request.settings.request);
+  limit_tokens(api, request.settings);
   expect_no_grammar_with_tools(request);
   accept_idle_fields(fields);
   return request;
@@ -55,7 +56,7 @@ class ChatReply {
 
   void answer(int n) {
     std::vector<ChatAnswer> answers(static_cast<size_t>(n));
-    logged_.resize(size_t(n), OrderedJson::array());
+    logged_.resize(size_t(n));
     answer_all(n, [&](int i) {
       answers[size_t(i)] = answer_chat(served_, request_, i, reply_.gone(),
                                        [&](const ChatEvent& event) { take(i, event); });
@@ -80,18 +81,15 @@ class ChatReply {
                           {"delta", std::move(delta)},
                           {"logprobs", nullptr},
                           {"finish_reason", nullptr}};
-    OrderedJson& logged = logged_[size_t(i)];
-    if (!logged.empty()) {
-      choice["logprobs"] = {{"content", std::move(logged)}, {"refusal", nullptr}};
-      logged = OrderedJson::array();
-    }
+    if (const std::string logged = std::exchange(logged_[size_t(i)], ""); !logged.empty())
+      choice["logprobs"] = OrderedJson::parse(logprobs_text(logged));
     json["choices"] = OrderedJson::array({std::move(choice)});
     if (choice_.usage) json["usage"] = nullptr;
     return json;
   }
   void put(const OrderedJson& json) { reply_.part(sent_event(json)); }
 
-  // The stream begins when the first pass does: what is wrong before has a status of its own.
+  // An error before the first pass is answered with its HTTP status.
   void begin(int i) {
     if (begun_.empty()) reply_.begin(kEventStream), begun_.resize(logged_.size());
     if (begun_[size_t(i)]) return;
@@ -102,15 +100,22 @@ class ChatReply {
   void take(int i, const ChatEvent& event) {
     using Kind = ChatEvent::Kind;
     const std::scoped_lock lock(mutex_);
-    if (event.kind == Kind::token && event.log_probabilities)
-      logged_[size_t(i)].push_back(log_probability_json(served_.engine().tokenizer(), event.token,
-                                                        *event.log_probabilities));
+    if (event.kind == Kind::token && event.log_probabilities) log(logged_[size_t(i)], event);
     if (!choice_.stream || event.kind == Kind::prompt) return;
     begin(i);
     if (event.kind == Kind::reading && choice_.progress) put_progress(i, event);
     if (event.kind == Kind::reasoning) put(chunk(i, {{"reasoning_content", event.text}}));
     if (event.kind == Kind::text) put(chunk(i, {{"content", event.text}}));
     if (event.kind == Kind::call) put_call(i, event);
+  }
+
+  void log(std::string& logged, const ChatEvent& event) {
+    if (!logged.empty()) logged += ',';
+    logged += written(
+        log_probability_json(served_.engine().tokenizer(), event.token, *event.log_probabilities));
+  }
+  static std::string logprobs_text(const std::string& logged) {
+    return R"({"content":[)" + logged + R"(],"refusal":null})";
   }
 
   void put_progress(int i, const ChatEvent& event) {
@@ -156,7 +161,8 @@ class ChatReply {
 
   void put_whole(const std::vector<ChatAnswer>& answers) {
     OrderedJson json = head("chat.completion");
-    json["choices"] = OrderedJson::array();
+    json["choices"] = nullptr;
+    std::string choices;
     for (size_t i = 0; i < answers.size(); ++i) {
       const ChatAnswer& answer = answers[i];
       const bool calls = !answer.calls.empty();
@@ -164,18 +170,21 @@ class ChatReply {
       if (calls && answer.content.empty()) message["content"] = nullptr;
       if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
       if (calls) message["tool_calls"] = tool_calls_json(answer.calls);
-      OrderedJson choice = {{"index", i},
-                            {"message", std::move(message)},
-                            {"logprobs", nullptr},
-                            {"finish_reason", finish_reason(answer.result, calls)}};
+      const OrderedJson choice = {{"index", i},
+                                  {"message", std::move(message)},
+                                  {"logprobs", nullptr},
+                                  {"finish_reason", finish_reason(answer.result, calls)}};
+      std::string text = written(choice);
       if (request_.settings.request.scored)
-        choice["logprobs"] = {{"content", std::move(logged_[i])}, {"refusal", nullptr}};
-      json["choices"].push_back(std::move(choice));
+        put_member(text, "logprobs", logprobs_text(std::exchange(logged_[i], "")));
+      choices += (i > 0 ? "," : "") + text;
     }
     json["usage"] = usage_json(usage(answers));
     json["timings"] = timings_json(answers[0].result);
     add_remarks(json, request_.settings.request.sampling.seed, remarks(answers));
-    reply_.whole(200, kJsonType, written(json));
+    std::string text = written(json);
+    put_member(text, "choices", "[" + choices + "]");
+    reply_.whole(200, kJsonType, text);
   }
 
   static Usage usage(std::span<const ChatAnswer> answers) {
@@ -199,7 +208,7 @@ class ChatReply {
   const int64_t created_ = unix_time();
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;                 // guards what follows, and the reply
-  std::vector<OrderedJson> logged_;  // log probabilities that no chunk has yet, by answer
+  std::vector<std::string> logged_;  // JSON of log probabilities that no chunk has yet, by answer
   std::vector<bool> begun_;
   std::optional<size_t> cached_;
 };

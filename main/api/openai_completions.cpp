@@ -9,8 +9,8 @@ namespace chaski {
 
 namespace {
 
-constexpr int kMostLogProbabilities = 1000;
-constexpr size_t kMostTexts = 256;  // of one request: each has a thread
+constexpr int kMostLogProbabilities = 5;  // as OpenAI
+constexpr size_t kMostTexts = 256;        // of one request
 
 struct Completion {
   std::vector<std::string> prompts;  // texts, for `echo`
@@ -22,6 +22,12 @@ struct Completion {
   size_t answers() const { return tokens.size() * size_t(n); }
 };
 
+void expect_few_texts(size_t all) {
+  if (all > kMostTexts)
+    refuse_field("prompt",
+                 fmt::format("asks for {} texts in all, expected at most {}", all, kMostTexts));
+}
+
 void read_prompts(const ServedModel& served, const Field& prompt, Completion& out) {
   const auto add = [&](const Field& one) {
     out.tokens.push_back(tokens_of(served, one));
@@ -31,6 +37,7 @@ void read_prompts(const ServedModel& served, const Field& prompt, Completion& ou
   // A list of numbers is one prompt, a list of texts or of lists several.
   const bool several = prompt.is_list() && !prompt.json().empty() && !prompt.json()[0].is_number();
   if (!several) return add(prompt);
+  expect_few_texts(prompt.json().size());
   for (const Field& one : prompt.items()) add(one);
 }
 
@@ -40,7 +47,7 @@ Completion read_completion(Api& api, const ServedModel& served, const Field& fie
   out.settings = read_settings(fields, served.defaults);
   if (const auto format = fields.find("response_format"))
     read_response_format(*format, out.settings);
-  limit_tokens(api, out.settings.request);
+  limit_tokens(api, out.settings);
   out.stream = read_stream(fields);
   out.n = read_answers(api, fields, "n");
   out.best_of = std::max(out.n, read_answers(api, fields, "best_of"));
@@ -49,9 +56,7 @@ Completion read_completion(Api& api, const ServedModel& served, const Field& fie
     if (out.best_of > out.n && out.stream.stream)
       best->refuse("chooses among whole answers, so it cannot be streamed");
   }
-  if (const size_t all = out.tokens.size() * size_t(out.best_of); all > kMostTexts)
-    refuse_field("prompt",
-                 fmt::format("asks for {} texts in all, expected at most {}", all, kMostTexts));
+  expect_few_texts(out.tokens.size() * size_t(out.best_of));
   if (const auto echo = fields.find("echo")) out.echo = echo->flag();
   if (const auto logged = fields.find("logprobs")) {
     out.settings.request.scored = logged->whole(0, kMostLogProbabilities), out.logged = true;

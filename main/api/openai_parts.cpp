@@ -12,7 +12,7 @@ namespace chaski {
 namespace {
 
 std::string error_body(const ApiError& error) { return written(openai_error(error)); }
-std::string stream_error(const ApiError& error) {
+std::string stream_error(const ApiError& error, int) {
   return sent_event(openai_error(error)) + "data: [DONE]\n\n";
 }
 
@@ -161,12 +161,14 @@ void read_thinking(const Field& fields, Body& body, ChatRequest& request) {
   }
 }
 
-void limit_tokens(const Api& api, RequestSettings& settings) {
+void limit_tokens(const Api& api, AnswerSettings& settings) {
+  int& most = settings.request.max_tokens;
   if (api.most_tokens < 0) return;
-  if (settings.max_tokens > api.most_tokens)
-    refuse_field("max_tokens", fmt::format("is {}, expected at most {}: the limit of this server",
-                                           settings.max_tokens, api.most_tokens));
-  if (settings.max_tokens < 0) settings.max_tokens = api.most_tokens;
+  if (most > api.most_tokens)
+    refuse_field(
+        settings.most_tokens_field,
+        fmt::format("is {}, expected at most {}: the limit of this server", most, api.most_tokens));
+  if (most < 0) most = api.most_tokens;
 }
 
 void expect_only(const Field& fields, const char* name, const OrderedJson& value) {
@@ -257,6 +259,14 @@ OrderedJson log_probability_json(const Tokenizer& tokenizer, TokenId token,
   json["top_logprobs"] = OrderedJson::array();
   for (const auto& [id, value] : values.most) json["top_logprobs"].push_back(one(id, value));
   return json;
+}
+
+void put_member(std::string& text, const std::string& name, std::string_view value) {
+  // A text inside the object cannot hold this, because its quotes have a backslash before them.
+  const std::string member = "\"" + name + "\":", null = "null";
+  const size_t at = text.find(member + null);
+  ENSURE(at != std::string::npos, "the object has the member");
+  text.replace(at + member.size(), null.size(), value);
 }
 
 void add_remarks(OrderedJson& response, uint64_t seed, const std::vector<std::string>& warnings) {

@@ -23,7 +23,7 @@ void read_tools(const Field& fields, ChatRequest& request);
 // "chat_template_kwargs" and "reasoning_effort".
 void read_thinking(const Field& fields, Body& body, ChatRequest& request);
 // The limit of the server applies to requests with and without a limit of their own.
-void limit_tokens(const Api& api, RequestSettings& settings);
+void limit_tokens(const Api& api, AnswerSettings& settings);
 // Refuses a field unless it is absent or has this value: no other one can be honoured.
 void expect_only(const Field& fields, const char* name, const OrderedJson& value);
 // A grammar constrains the whole answer, so it leaves no room for calls.
@@ -48,6 +48,9 @@ OrderedJson tool_calls_json(std::span<const ToolCall> calls);
 // {"token", "logprob", "bytes", "id", "top_logprobs"}
 OrderedJson log_probability_json(const Tokenizer& tokenizer, TokenId token,
                                  const LogProbabilities& values);
+// Replaces "NAME":null in the text of an object by "NAME":VALUE. A
+// large value takes a fraction of the memory as text.
+void put_member(std::string& text, const std::string& name, std::string_view value);
 double finite(double log_probability);  // JSON has no infinity
 
 // The last fields of every response: the seed, and what was ignored.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostTopLogProbabilities = 20;
 
-// The messages of "input". Calls become part of the answer before them.
+// The messages of "input". Calls become part of the answer before them, thoughts of the one after.
 class InputReader {
  public:
   explicit InputReader(std::vector<ChatMessage>& messages) : messages_(messages) {}
@@ -32,14 +32,17 @@ class InputReader {
     if (kind == "function_call_output") return read_result(item);
     ToolCall call{item["call_id"].text(), item["name"].text(), item["arguments"].text()};
     if (!is_json_object(call.arguments)) item["arguments"].wrong("a JSON object");
-    answer().calls.push_back(std::move(call));
+    ChatMessage& message = answer();
+    message.content += with_thought(std::exchange(thought_, ""), "");
+    message.calls.push_back(std::move(call));
   }
   void read_message(const Field& item) {
     std::string role = item["role"].one_of({"user", "assistant", "system", "developer"});
     if (role == "developer") role = "system";
     const std::string content = read_content(item["content"]);
+    const std::string thought = std::exchange(thought_, "");
     if (role == "assistant")
-      answer().content += with_thought(std::exchange(thought_, ""), content);
+      answer().content += with_thought(thought, content);
     else
       messages_.push_back({role, content});
   }
@@ -127,7 +130,7 @@ Asked read_asked(Api& api, const ServedModel& served, Body& body) {
     refuse_field("input", "has no message of a user, expected at least one");
   read_tools(fields, chat);
   chat.settings = read_settings(fields, served.defaults);
-  read_most_tokens(fields, {"max_output_tokens"}, chat.settings.request);
+  read_most_tokens(fields, {"max_output_tokens"}, chat.settings);
   read_text_format(fields, out);
   if (const auto reasoning = fields.find("reasoning")) {
     if (const auto effort = reasoning->find("effort"))
@@ -142,7 +145,7 @@ Asked read_asked(Api& api, const ServedModel& served, Body& body) {
     if (truncation->one_of({"auto", "disabled"}) == "auto")
       chat.settings.request.context_policy = ContextPolicy::shift;
   read_thinking(fields, body, chat);
-  limit_tokens(api, chat.settings.request);
+  limit_tokens(api, chat.settings);
   expect_no_grammar_with_tools(chat);
   out.stream = read_stream(fields);
   if (const auto store = fields.find("store")) out.store = store->flag();

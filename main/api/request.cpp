@@ -1,8 +1,10 @@
 #include "main/api/request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
-#include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,6 +14,7 @@ namespace chaski {
 
 namespace {
 
+constexpr int kMostThreads = 64;  // of one request; more texts at once gain little
 constexpr std::string_view kSpace = " \t\r\n", kThought = "<think>", kThoughtEnd = "</think>";
 
 // Turns the events of a conversation into those of an API: thoughts lose their marks and the white
@@ -113,20 +116,13 @@ GenerateOptions options_of(const AnswerSettings& settings, int number,
   return options;
 }
 
-// Ends an answer early. The interrupt flag of a request has one writer, so this one joins two.
-class Ending {
- public:
-  explicit Ending(const std::atomic<bool>& gone) : gone_(gone) {}
-  // Call it at every event: a generation checks its flag before the next pass.
-  void look(bool enough) {
-    if (enough || gone_) flag_ = true;
-  }
-  const std::atomic<bool>& flag() const { return flag_; }
-
- private:
-  const std::atomic<bool>& gone_;
-  std::atomic<bool> flag_ = false;
-};
+// A bias is read before the model is known.
+void check_bias(const ServedModel& served, const AnswerSettings& settings) {
+  const int size = served.engine().vocab_size();
+  for (const auto& [token, value] : settings.request.sampling.bias)
+    if (token >= size)
+      refuse_field("logit_bias", fmt::format("has token {}, expected 0 to {}", token, size - 1));
+}
 
 }  // namespace
 
@@ -159,19 +155,16 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
                  "ends with an assistant's message, which cannot be continued together with a "
                  "grammar, a schema or a required tool call");
   ChatAnswer out;
+  check_bias(served, request.settings);
   ChatReader reader(request, out, on_event);
-  Ending ending(gone);
-  const OnChatEvent on_read = [&](const ChatEvent& event) {
-    on_event(event);
-    ending.look(false);
-  };
-  const GenerateOptions options =
-      options_of(request.settings, number, request.parallel_calls ? gone : ending.flag(), on_read);
+  std::atomic<bool> enough = false;
+  GenerateOptions options = options_of(request.settings, number, gone, on_event);
+  options.also_interrupt = &enough;
   try {
     const Answer answer =
         conversation->answer(options, true, served.generate, [&](const AnswerEvent& event) {
           reader.take(event);
-          ending.look(reader.is_enough());
+          if (reader.is_enough()) enough = true;
         });
     reader.end(answer);
     out.faults = answer.faults, out.result = answer.result;
@@ -186,6 +179,7 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
 
 GenerateResult complete_text(const ServedModel& served, const TextRequest& request, int number,
                              const std::atomic<bool>& gone, const OnChatEvent& on_event) {
+  check_bias(served, request.settings);
   GenerateOptions options = options_of(request.settings, number, gone, on_event);
   options.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
     on_event(
@@ -214,9 +208,7 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& pro
 
 std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
   if (prompt.is_text()) return tokens_of(served, prompt.text(), prompt.path());
-  std::vector<TokenId> tokens;
-  for (const Field& item : prompt.items())
-    tokens.push_back(item.whole(0, served.engine().vocab_size() - 1));
+  std::vector<TokenId> tokens = prompt.wholes(0, served.engine().vocab_size() - 1);
   if (tokens.empty()) prompt.wrong("a text or token ids");
   return tokens;
 }
@@ -224,16 +216,21 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
 void answer_all(int n, const std::function<void(int number)>& answer) {
   if (n == 1) return answer(0);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
+  std::atomic<int> next = 0;
+  const auto work = [&] {
+    for (int i = next++; i < n; i = next++) try {
+        answer(i);
+      } catch (...) {
+        errors[size_t(i)] = std::current_exception();
+      }
+  };
   {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < n; ++i)
-      threads.emplace_back([&, i] {
-        try {
-          answer(i);
-        } catch (...) {
-          errors[size_t(i)] = std::current_exception();
-        }
-      });
+    try {
+      for (int i = 1; i < std::min(n, kMostThreads); ++i) threads.emplace_back(work);
+    } catch (const std::system_error&) {  // no more threads: those that are there answer all
+    }
+    work();
   }
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);

@@ -84,8 +84,7 @@ struct ChatAnswer {
 };
 
 // Generates an answer; blocks until it has ended. `number` is added to the seed: answer i of n.
-// `gone` ends it early. Throws ApiError, and then no event came after the prompt, or after the
-// error of a pass.
+// `gone` ends it early. Throws ApiError. Events may have been sent before only if a pass failed.
 ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, int number,
                        const std::atomic<bool>& gone, const OnChatEvent& on_event);
 
@@ -103,8 +102,8 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt);
 std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
                                const std::string& path);
 
-// Calls answer(0), ..., answer(n - 1) at once, in n threads, and returns when all have ended.
-// Throws the error of the first one that failed.
+// Calls answer(0), ..., answer(n - 1), up to 64 at once, and returns when all have ended. Where the
+// system has no more threads, fewer run at once. Throws the error of the first one that failed.
 void answer_all(int n, const std::function<void(int number)>& answer);
 
 // A conversation of the request, to count or show its tokens. Throws ApiError.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <random>
+#include <system_error>
 
 #include "main/api/openai_parts.h"
 
@@ -9,7 +10,8 @@ namespace chaski {
 
 namespace {
 
-// Remembers whether a stream has begun: an error then has no status of its own any more.
+// Remembers whether a stream has begun. After that, an error can only be sent as an event, because
+// the status has been sent.
 class WatchedReply : public Reply {
  public:
   explicit WatchedReply(Reply& reply) : reply_(reply) {}
@@ -20,10 +22,14 @@ class WatchedReply : public Reply {
     begun = true;
     reply_.begin(type);
   }
-  void part(const std::string& text) override { reply_.part(text); }
+  void part(const std::string& text) override {
+    ++parts;
+    reply_.part(text);
+  }
   void end() override { reply_.end(); }
   const std::atomic<bool>& gone() const override { return reply_.gone(); }
   bool begun = false;
+  int parts = 0;
 
  private:
   Reply& reply_;
@@ -31,7 +37,7 @@ class WatchedReply : public Reply {
 
 void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) {
   if (!reply.begun) return reply.whole(error.status, kJsonType, dialect.error_body(error));
-  reply.part(dialect.stream_error(error));
+  reply.part(dialect.stream_error(error, reply.parts));
   reply.end();
 }
 
@@ -57,10 +63,11 @@ void StoredResponses::erase(std::map<std::string, Entry>::iterator at) {
 
 void StoredResponses::keep(const std::string& id, std::vector<ChatMessage> messages,
                            std::string response) {
-  size_t bytes = response.size();
+  size_t bytes = sizeof(Entry) + 2 * id.size() + response.size();
   for (const ChatMessage& m : messages) {
-    bytes += sizeof m + m.content.size();
-    for (const ToolCall& call : m.calls) bytes += sizeof call + call.arguments.size();
+    bytes += sizeof m + m.role.size() + m.content.size() + m.name.size() + m.call_id.size();
+    for (const ToolCall& call : m.calls)
+      bytes += sizeof call + call.id.size() + call.name.size() + call.arguments.size();
   }
   const std::scoped_lock lock(mutex_);
   bytes_ += bytes;
@@ -119,6 +126,13 @@ void answer_call(Api& api, const Route& route, const Call& call, Reply& to) {
   } catch (const std::bad_alloc&) {
     report(route.dialect, {503, "server_error", "out_of_memory", "the server has no memory left"},
            reply);
+  } catch (const std::system_error& error) {
+    report(route.dialect,
+           {503, "server_error", "out_of_threads",
+            std::string("the server has no thread for the request: ") + error.what()},
+           reply);
+  } catch (const std::exception& error) {
+    report(route.dialect, {500, "server_error", "internal_error", error.what()}, reply);
   }
 }
 

@@ -53,7 +53,8 @@ struct Api {
 // The form in which a dialect reports errors.
 struct Dialect {
   std::string (*error_body)(const ApiError& error);
-  std::string (*stream_error)(const ApiError& error);  // the last part of a stream that has begun
+  // The last part of a stream that has begun, after `parts` others.
+  std::string (*stream_error)(const ApiError& error, int parts);
 };
 
 struct Call {

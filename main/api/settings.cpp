@@ -60,7 +60,7 @@ std::vector<std::pair<TokenId, double>> bias_of(const Field& field) {
   if (field.is_object()) {
     for (const auto& [name, value] : field.members()) {
       const std::optional<int> token = number_of<int>(name);
-      if (!token || *token < 0) value.refuse("is the bias of a text, expected the id of a token");
+      if (!token || *token < 0) value.refuse(R"(names a text, expected a token id such as "42")");
       add(*token, value);
     }
     return all;
@@ -142,7 +142,7 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
   else if (seed || defaults.random_seed)
     out.request.sampling.seed = std::random_device()();
   if (const auto field = fields.find("stop")) read_stops(*field, out.request);
-  read_most_tokens(fields, {"max_tokens", "max_completion_tokens", "n_predict"}, out.request);
+  read_most_tokens(fields, {"max_tokens", "max_completion_tokens", "n_predict"}, out);
   if (const auto field = fields.find("context_policy"))
     out.request.context_policy = context_policy_of(field->one_of({"stop", "shift", "sinks"}));
   if (const auto field = fields.find("grammar"); field && field->text() != "")
@@ -168,9 +168,9 @@ void read_stops(const Field& field, RequestSettings& settings) {
 }
 
 void read_most_tokens(const Field& fields, std::initializer_list<const char*> names,
-                      RequestSettings& settings) {
+                      AnswerSettings& settings) {
   if (const auto field = only_one(fields, {names.begin(), names.end()}))
-    settings.max_tokens = field->whole(-1);
+    settings.request.max_tokens = field->whole(-1), settings.most_tokens_field = field->path();
 }
 
 void constrain_to_object(const Field& field, AnswerSettings& settings) {

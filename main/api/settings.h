@@ -20,8 +20,9 @@ struct DefaultSettings {
 
 struct AnswerSettings {
   RequestSettings request;
-  std::shared_ptr<const Rules> rules;  // the text fits them; null: any text
-  std::string rules_field;             // the path of the field that gave them
+  std::shared_ptr<const Rules> rules;            // the text fits them; null: any text
+  std::string rules_field;                       // the path of the field that gave them
+  std::string most_tokens_field = "max_tokens";  // the path of the one that gave max_tokens
 };
 
 // Of --context-policy.
@@ -40,7 +41,7 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
 void read_stops(const Field& field, RequestSettings& settings);
 // The most tokens to generate, if one of these fields is there; -1: no limit.
 void read_most_tokens(const Field& fields, std::initializer_list<const char*> names,
-                      RequestSettings& settings);
+                      AnswerSettings& settings);
 // OpenAI's "response_format", or "text.format" of its newer interface. The schema of the latter
 // has no object around it.
 void read_response_format(const Field& format, AnswerSettings& settings);

@@ -49,6 +49,7 @@ class TestApi {
   std::string prompt;            // of the last request, as text
   GenerateOptions options;       // of the last request
   Finish finish = Finish::end;
+  std::function<void()> fault = [] {};  // called after the text; may throw
 
   TestApi() {
     auto served = std::make_shared<ServedModel>();
@@ -105,6 +106,7 @@ class TestApi {
     for (const TokenId token : result.tokens)
       if (o.on_token) o.on_token(token, nullptr);
     for (size_t at = 0; at < result.text.size(); at += 7) sink(result.text.substr(at, 7));
+    fault();
     return result;
   }
 

@@ -1,0 +1,143 @@
+// OpenAI's interfaces without a socket: limits, errors that name the field, thoughts before calls.
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "tests/api/api_kit.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+json openai_chat(const json& more = json::object()) {
+  json all = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+  all.update(more);
+  return all;
+}
+
+std::vector<json> openai_events(const TestReply& reply) {
+  std::vector<json> all;
+  std::istringstream in(reply.body);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("data: {")) all.push_back(json::parse(line.substr(6)));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("api/openai: an error names the field that the request has") {
+  TestApi t;
+  t.api.most_tokens = 10;
+  const auto param = [&](const std::string& path, const json& body) {
+    return t.post(path, body, 400)["error"]["param"];
+  };
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    CHECK(param("/v1/chat/completions", openai_chat({{name, 11}})) == name);
+    CHECK(param("/v1/completions", {{"prompt", "A"}, {name, 11}}) == name);
+  }
+  CHECK(param("/v1/responses", {{"input", "A"}, {"max_output_tokens", 11}}) == "max_output_tokens");
+  const int size = TestApi::engine()->vocab_size();
+  const json bias = {{"logit_bias", {{std::to_string(size), 1}}}};
+  const json refused = t.post("/v1/chat/completions", openai_chat(bias), 400)["error"];
+  CHECK(refused["param"] == "logit_bias");
+  CHECK(refused["message"] == "logit_bias has token " + std::to_string(size) + ", expected 0 to " +
+                                  std::to_string(size - 1));
+  CHECK(t.post("/v1/completions", {{"prompt", "A"}, {"logit_bias", {{"the", 1}}}},
+               400)["error"]["message"] ==
+        "logit_bias.the names a text, expected a token id such as \"42\"");
+}
+
+TEST_CASE("api/openai: what would need much memory is refused") {
+  TestApi t;
+  const auto param = [&](const std::string& path, const json& body) {
+    return t.post(path, body, 400)["error"]["param"];
+  };
+  CHECK(param("/v1/chat/completions", openai_chat({{"logprobs", true}, {"top_logprobs", 21}})) ==
+        "top_logprobs");
+  CHECK(param("/v1/completions", {{"prompt", "A"}, {"logprobs", 6}}) == "logprobs");
+  CHECK(param("/completion", {{"prompt", "A"}, {"n_probs", 101}}) == "n_probs");
+  const std::vector<std::string> texts(257, "A");
+  CHECK(param("/v1/completions", {{"prompt", texts}}) == "prompt");
+  const std::vector<int> numbers(Body::kMostValues, 7);
+  const json error = t.post("/detokenize", {{"tokens", numbers}}, 400)["error"];
+  CHECK(error["message"] == "the body has more than 1000000 values");
+  const json wrong = t.post("/detokenize", {{"tokens", {7, 8.0, -1}}}, 400)["error"];
+  CHECK(wrong["param"] == "tokens[2]");
+}
+
+TEST_CASE("api/openai: many texts have at most 64 threads, and each is answered once") {
+  constexpr int kTexts = 200;
+  std::vector<std::atomic<int>> answered(kTexts);
+  std::atomic<int> running = 0, most = 0;
+  answer_all(kTexts, [&](int i) {
+    const int now = ++running;
+    for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+    }
+    ++answered[size_t(i)];
+    std::this_thread::yield();
+    --running;
+  });
+  CHECK(std::ranges::all_of(answered, [](const auto& n) { return n == 1; }));
+  CHECK(most <= 64);
+}
+
+TEST_CASE("api/openai: without a thread, and at other errors, a request has an error of its own") {
+  TestApi t;
+  t.fault = [] { throw std::system_error(EAGAIN, std::generic_category()); };
+  CHECK(t.post("/v1/chat/completions", openai_chat(), 503)["error"]["code"] == "out_of_threads");
+  t.fault = [] { throw std::out_of_range("at"); };
+  CHECK(t.post("/v1/completions", {{"prompt", "A"}}, 500)["error"]["code"] == "internal_error");
+}
+
+TEST_CASE("api/openai: an error of a stream of responses is an event with type and number") {
+  TestApi t;
+  t.fault = [] { throw Error(Exit::non_finite, "not finite"); };
+  const auto events =
+      openai_events(t.call("POST", "/v1/responses", {{"input", "Hi"}, {"stream", true}}));
+  REQUIRE(events.size() > 3);
+  for (size_t i = 0; i < events.size(); ++i) CHECK(events[i]["sequence_number"] == i);
+  CHECK(events.back() == json{{"type", "error"},
+                              {"sequence_number", events.size() - 1},
+                              {"code", "non_finite"},
+                              {"message", "not finite"},
+                              {"param", nullptr}});
+}
+
+TEST_CASE("api/openai: a thought stays with the call after it, and no other message gets it") {
+  TestApi t;
+  const auto thought = [](const char* text) {
+    return json{{"type", "reasoning"}, {"content", {{{"type", "reasoning_text"}, {"text", text}}}}};
+  };
+  const json input = {
+      thought("lost"),
+      {{"role", "user"}, {"content", "Count."}},
+      thought("use it"),
+      {{"type", "function_call"}, {"call_id", "c1"}, {"name", "count"}, {"arguments", "{}"}},
+      {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "3"}},
+      {{"role", "assistant"}, {"content", "Three."}},
+      {{"role", "user"}, {"content", "More."}}};
+  t.post("/v1/responses", {{"input", input}});
+  CHECK(contains(t.prompt, "[assistant]<think>\nuse it\n</think>\n\n<tool_call>"));
+  CHECK(contains(t.prompt, "[assistant]Three."));
+  CHECK(!contains(t.prompt, "lost"));
+}
+
+TEST_CASE("api/openai: a client that goes interrupts also a request for one call") {
+  TestApi t;
+  const TestReply& reply =
+      t.call("POST", "/v1/chat/completions", openai_chat({{"parallel_tool_calls", false}}));
+  CHECK(t.options.interrupt == &reply.is_gone);
+}
+
+TEST_CASE("api/openai: kept responses count all their texts") {
+  StoredResponses kept;
+  const std::string large(StoredResponses::kMostBytes * 2 / 3, 'a');
+  for (const char* id : {"1", "2"}) {
+    ChatMessage result{"tool", ""};
+    result.name = large;
+    kept.keep(id, {result}, "{}");
+  }
+  CHECK(!kept.response("1"));
+  CHECK(kept.response("2"));
+}
