@@ -345,7 +345,7 @@ std::string first_model_of(const LoadTarget& target, const std::atomic<bool>* st
     for (const json& model : list["data"])
       if (model.is_object() && model.contains("id") && model["id"].is_string())
         return model["id"].get<std::string>();
-  fail(Exit::io, "{}: lists no model (status {}), expected --model NAME", name, answer.status);
+  fail(Exit::io, "{}: lists no model (status {}), expected --model-name NAME", name, answer.status);
 }
 
 LoadRun run_load(const LoadTarget& target, const Workload& workload, const LoadOptions& options,

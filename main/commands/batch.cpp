@@ -333,8 +333,6 @@ int batch(BatchFlags& flags) {
   if (generation.grammar_flag()[0] != '\0')
     fail(Exit::usage, "{} constrains one text, expected it as a field of each request",
          generation.grammar_flag());
-  if (!generation.answer_cache.empty())
-    fail(Exit::usage, "--answer-cache is for run and chat: OUT keeps the answers of a batch");
   if (flags.in != "-" && flags.in == flags.out)
     fail(Exit::usage, "{} is the name of the requests and of the results", flags.in);
   const auto served = std::make_shared<ServedModel>();

@@ -342,6 +342,7 @@ int chat(ChatFlags& flags) {
 Action declare_chat(Flags parser) {
   auto flags = std::make_shared<ChatFlags>();
   flags->generation.declare(parser);
+  flags->generation.declare_answer_cache(parser);
   GenerationFlags some;
   for (const std::string& name : names_of_flags([&](Flags& all) { some.declare_settings(all); }))
     flags->settings.push_back(parser.named(("--" + name).c_str()));

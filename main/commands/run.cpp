@@ -370,6 +370,7 @@ Action declare_run(Flags parser) {
   flags->prompt.declare(parser);
   flags->prompt.declare_pipe(parser);
   flags->generation.declare(parser);
+  flags->generation.declare_answer_cache(parser);
   declare_json(parser, flags->json);
   parser.named("--json").help(kJsonOfText);
   flags->log_probabilities_flag = parser

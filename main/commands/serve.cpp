@@ -44,8 +44,6 @@ void check(ServeFlags& flags) {
   if (g.grammar_flag()[0] != '\0')
     fail(Exit::usage, "{} constrains one text, expected it as a field of each request",
          g.grammar_flag());
-  if (!g.answer_cache.empty())
-    fail(Exit::usage, "--answer-cache is for run and chat: serve keeps prefixes in memory");
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
   g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);

@@ -85,6 +85,10 @@ void GenerationFlags::declare(Flags& flags) {
       .excludes(flags.named("--grammar"))
       .excludes(flags.named("--json-schema"))
       .excludes(flags.named("--regex"));
+  temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
+}
+
+void GenerationFlags::declare_answer_cache(Flags& flags) {
   flags
       .add(
           "--answer-cache", answer_cache,
@@ -92,7 +96,6 @@ void GenerationFlags::declare(Flags& flags) {
           "return the stored answer")
       .not_empty("a folder")
       .type("DIR");
-  temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
 }
 
 namespace {

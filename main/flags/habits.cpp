@@ -34,6 +34,8 @@ constexpr Habit kHabits[] = {
     // Other meanings in chaski serve than in the rows below.
     {"serve", "--api-key --api-key-file", "use --api-keys FILE"},
     {"serve", "-np --n-parallel --max-num-seqs", "--parallel"},
+    {"serve", "--answer-cache", "the flag is for run and chat: serve keeps prefixes in memory"},
+    {"batch", "--answer-cache", "the flag is for run and chat: OUT keeps the answers of a batch"},
     {"serve", "-a --served-model-name", "--alias"},
     {"serve", "--metrics --slots --props --no-slots -cb --cont-batching",
      "these endpoints and continuous batching are always on", kAlone},
@@ -219,7 +221,8 @@ constexpr Habit kHabits[] = {
     {"", "ls", "chaski list shows the models on this machine"},
     {"", "show",
      "chaski inspect FILE shows what is in a model, chaski template FILE its chat template"},
-    {"", "server ps stop", kService},
+    {"", "server", "use chaski serve"},
+    {"", "ps stop", kService},
     {"", "create",
      "chaski quantize IN OUT makes a model smaller; chat --system TEXT gives it instructions"},
     {"", "rm cp", "models are files; use rm and cp of the shell"},

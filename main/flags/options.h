@@ -107,7 +107,8 @@ struct GenerationFlags {
   bool random_seed = true;
   Flag temperature, temperature_range;
 
-  void declare(Flags& flags);
+  void declare(Flags& flags);               // all flags but the next one
+  void declare_answer_cache(Flags& flags);  // run, chat
   bool verbose() const { return model.engine.verbose; }
   // Drops settings of the config file that contradict the command line, with a notice.
   void resolve_config_conflicts();

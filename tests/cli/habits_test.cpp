@@ -159,6 +159,8 @@ constexpr Line kLines[] = {
     {"pull llama3.2", "llama3.2 is not the name of a model, expected OWNER/MODEL"},
     {"ls", "ls: chaski list shows the models"},
     {"ps", "ps: chaski serve is the server"},
+    {"server", "server: use chaski serve"},
+    {"batch --answer-cache DIR", "--answer-cache: the flag is for run and chat"},
     {"run -m MODEL --port 1", "--port: chaski serve is the server"},
     {"serve -m MODEL --port 0 -np 2 -a name --metrics --check", ""},
     {"serve -m MODEL --api-key x", "--api-key: use --api-keys FILE"},
