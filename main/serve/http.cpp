@@ -4,6 +4,7 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
+#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <fmt/format.h>
@@ -18,8 +19,11 @@
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "main/flags/environment.h"
 #include "main/flags/values.h"
@@ -29,7 +33,7 @@ namespace chaski {
 namespace {
 
 constexpr int kFirstSystemdSocket = 3;
-// Of a client that sends a further request before it has its answer.
+// Bytes buffered of the next request while the current one is being answered.
 constexpr size_t kMostEarly = size_t(64) << 10;
 
 std::string header(evhttp_request* request, const char* name) {
@@ -60,6 +64,12 @@ std::string decoded(const char* path) {
 
 bufferevent* buffers_of(evhttp_connection* connection) {
   return evhttp_connection_get_bufferevent(connection);
+}
+
+bool is_unix(int fd) {
+  sockaddr_storage at{};
+  socklen_t size = sizeof at;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0 && at.ss_family == AF_UNIX;
 }
 
 std::string address_of(int fd) {
@@ -114,6 +124,8 @@ struct HttpServer::Impl {
   std::map<Exchange*, std::shared_ptr<Exchange>> open;  // not written yet
   std::function<void()> on_hangup;
   std::atomic<bool> stopping = false;
+  // Of the file that was bound. Another server may have put a socket at the same path since.
+  std::optional<std::pair<dev_t, ino_t>> bound_file;
 
   Impl(HttpServer& server, const HttpOptions& options, Handler handler)
       : server(server), options(options), handler(std::move(handler)) {}
@@ -121,6 +133,7 @@ struct HttpServer::Impl {
 
   void listen();
   void listen_on_path();
+  void remove_bound_file();
   void take_sockets_of_systemd(int n);
   void run_calls();
   void take(evhttp_request* request);
@@ -134,11 +147,19 @@ struct HttpServer::Impl {
 };
 
 HttpServer::Impl::~Impl() {
+  remove_bound_file();
   calls_event.reset(), stop_event.reset(), hangup_event.reset();
   if (http) evhttp_free(http);
   if (base) event_base_free(base);
   if (calls_descriptor >= 0) ::close(calls_descriptor);
-  if (!options.socket_path.empty()) ::unlink(options.socket_path.c_str());
+}
+
+void HttpServer::Impl::remove_bound_file() {
+  struct stat found {};
+  if (bound_file && ::lstat(options.socket_path.c_str(), &found) == 0 &&
+      *bound_file == std::pair(found.st_dev, found.st_ino))
+    ::unlink(options.socket_path.c_str());
+  bound_file.reset();
 }
 
 void HttpServer::Impl::listen_on_path() {
@@ -164,6 +185,7 @@ void HttpServer::Impl::listen_on_path() {
       evconnlistener_new_bind(base, nullptr, nullptr, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
                               -1, reinterpret_cast<sockaddr*>(&at), sizeof at);
   if (!listener) fail(Exit::io, "{}: {}", path, std::strerror(errno));
+  if (::lstat(path.c_str(), &found) == 0) bound_file.emplace(found.st_dev, found.st_ino);
   sockets.push_back(evhttp_bind_listener(http, listener));
 }
 
@@ -180,7 +202,6 @@ void HttpServer::Impl::listen() {
   const char *n = std::getenv("LISTEN_FDS"), *pid = std::getenv("LISTEN_PID");
   const bool ours = n && pid && number_of<int>(pid) == ::getpid();
   if (ours && number_of<int>(n).value_or(0) > 0) {
-    options.socket_path.clear();
     take_sockets_of_systemd(*number_of<int>(n));
   } else if (!options.socket_path.empty()) {
     listen_on_path();
@@ -250,6 +271,7 @@ void HttpServer::Impl::run_calls() {
 }
 
 void HttpServer::Impl::stop() {
+  remove_bound_file();  // while it listens: a new server replaces a socket that does not answer
   if (!stopping.exchange(true))
     for (evhttp_bound_socket* socket : sockets) evhttp_del_accept_socket(http, socket);
   if (open.empty()) event_base_loopexit(base, nullptr);
@@ -268,10 +290,12 @@ void HttpServer::run(int stop_descriptor, const std::function<void()>& on_hangup
         [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->stop(); }, &i));
     event_add(i.stop_event.get(), nullptr);
   }
-  i.hangup_event.reset(evsignal_new(
-      i.base, SIGHUP,
-      [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->on_hangup(); }, &i));
-  event_add(i.hangup_event.get(), nullptr);
+  if (on_hangup) {
+    i.hangup_event.reset(evsignal_new(
+        i.base, SIGHUP,
+        [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->on_hangup(); }, &i));
+    event_add(i.hangup_event.get(), nullptr);
+  }
   event_base_dispatch(i.base);
 }
 
@@ -326,6 +350,7 @@ void HttpServer::Impl::take(evhttp_request* request) {
   uint16_t port = 0;
   evhttp_connection_get_peer(connection, &client, &port);
   out.client = client ? client : "";
+  out.over_unix = is_unix(bufferevent_getfd(buffers));
   out.host = header(request, "Host"), out.origin = header(request, "Origin");
   out.authorization = header(request, "Authorization");
   out.x_api_key = header(request, "x-api-key");
@@ -356,7 +381,7 @@ void HttpServer::Impl::finish(Exchange& exchange) {
   }
   state.time_over.reset();
   exchange.waiting_->drained.notify_all();
-  // evhttp has given a request without a connection up; this frees it.
+  // When its connection is gone, evhttp no longer frees a request. evhttp_send_reply_end() does.
   if (evhttp_request* const request = std::exchange(state.request, nullptr))
     server.post([request] { evhttp_send_reply_end(request); });
   if (exchange.on_end) exchange.on_end(exchange);
@@ -388,6 +413,10 @@ void HttpServer::Impl::send_begin(Exchange& exchange, const std::string& type) {
   add_headers(exchange, type);
   evkeyvalq* const headers = evhttp_request_get_output_headers(exchange.state_->request);
   evhttp_add_header(headers, "Cache-Control", "no-cache");
+  // HTTP/1.0 has no chunks: the end of the connection ends the stream. evhttp would promise
+  // "Content-Length: 0" to a client that asked to keep it open.
+  if (evhttp_request* const request = exchange.state_->request; request->minor == 0)
+    evhttp_remove_header(evhttp_request_get_input_headers(request), "Connection");
   evhttp_send_reply_start(exchange.state_->request, 200, nullptr);
 }
 

@@ -19,7 +19,7 @@ struct HttpOptions {
   int port = 8080;          // 0: any free one
   std::string socket_path;  // a Unix socket instead; empty: none
   int idle_seconds = 60;    // for a connection that sends or takes nothing
-  int most_seconds = 0;     // of an answer, with its time in the queue; 0: no limit
+  int most_seconds = 0;     // longest time of an answer, including its wait in the queue; 0: none
   size_t most_body = size_t(32) << 20, most_head = size_t(64) << 10;  // bytes
 };
 
@@ -27,6 +27,7 @@ struct HttpRequest {
   std::string method, path, query, client;
   std::string host, origin, authorization, x_api_key, if_none_match;  // headers; may be empty
   std::string body;
+  bool over_unix = false;  // the client is on this machine, so no site can have redirected it
 };
 
 class HttpServer;
@@ -82,7 +83,7 @@ class HttpServer {
   // "http://127.0.0.1:8080", "unix:/run/chaski.sock"
   const std::vector<std::string>& addresses() const;
   // Runs until stop() was called and all responses are written. `stop_descriptor`: becomes readable
-  // when the server is to stop; on_hangup is called at SIGHUP.
+  // when the server is to stop; on_hangup is called at SIGHUP. Without it SIGHUP keeps its effect.
   void run(int stop_descriptor, const std::function<void()>& on_hangup);
   // Any thread: accepts no more connections and ends run() after the last response.
   void stop();

@@ -174,7 +174,7 @@ bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchang
 }
 
 void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  if (options.http.socket_path.empty()) gate.check_host(request.host);
+  if (!request.over_unix) gate.check_host(request.host);
   const std::string origin = gate.check_origin(request.origin, request.host);
   if (!origin.empty())
     exchange->set_headers({{"Access-Control-Allow-Origin", origin},
@@ -263,7 +263,10 @@ void Service::run(const OpenServedModel& open, int stop_descriptor,
       i.http.stop();
     }
   });
-  i.http.run(stop_descriptor, [&] { i.read_keys(); });
+  // Without a file of keys SIGHUP ends the server, as it should when its terminal is closed.
+  std::function<void()> on_hangup;
+  if (!i.options.gate.keys_file.empty()) on_hangup = [&i] { i.read_keys(); };
+  i.http.run(stop_descriptor, on_hangup);
   opener.join();
   // All answers are written, so no thread waits for the engine any more.
   i.workers.reset(), i.quick.reset();

@@ -230,3 +230,37 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   write_file(folder / "keys", "a b\n");
   check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3, "line 1");
 }
+
+TEST_CASE("serve/--socket removes the file that this server has bound, and no other") {
+  const TempFolder folder;
+  const std::string path = write_file(folder / "mine", "text");
+  const Arguments check = {"serve", "-m", kStory, "--socket", path, "--check", "--no-log"};
+  check_one_line(chaski_run(check), 5, "exists and is not a socket");
+  CHECK(read_file(path) == "text");
+  std::filesystem::remove(path);
+  Program first({"serve", "-m", kStory, "--socket", path, "--no-log"}, "");
+  REQUIRE(soon([&] { return !first.out_so_far().empty(); }));
+  check_one_line(chaski_run(check), 5, "another server listens there");
+  CHECK(std::filesystem::is_socket(path));
+  // What another program has put there since stays.
+  std::filesystem::remove(path);
+  write_file(path, "new");
+  first.signal(SIGTERM);
+  CHECK(first.wait().status == 0);
+  CHECK(read_file(path) == "new");
+}
+
+TEST_CASE("serve/SIGHUP ends a server without keys; HTTP/1.0 gets a whole stream") {
+  Serving server({"--no-log"});
+  const std::string body = json{{"prompt", "A"}, {"max_tokens", 3}, {"stream", true}}.dump();
+  Client client(server.port());
+  client.put("POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: " +
+             std::to_string(body.size()) + "\r\n\r\n" + body);
+  const HttpResponse response = client.response();
+  CHECK(response.status == 200);
+  CHECK(!contains(response.head, "Content-Length"));
+  CHECK(client.read_until("data: [DONE]\n\n"));
+  CHECK(!client.read_until("nothing more comes"));
+  server.program().signal(SIGHUP);
+  CHECK(server.program().wait().status == 128 + SIGHUP);
+}
