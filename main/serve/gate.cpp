@@ -21,6 +21,12 @@ std::string name_of_host(std::string_view host) {
   return std::string(host.substr(0, host.find(':')));
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  return lower;
+}
+
 bool is_address(const std::string& name) {
   unsigned char bytes[sizeof(in6_addr)];
   return ::inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
@@ -47,11 +53,11 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    std::istringstream words(line.substr(0, line.find('#')));
+    std::istringstream words(line);
     ApiKey key;
-    if (!(words >> key.key)) continue;
+    if (!(words >> key.key) || key.key.starts_with('#')) continue;
     key.name = fmt::format("key {}", keys.size() + 1);
-    for (std::string word; words >> word;) {
+    for (std::string word; words >> word && !word.starts_with('#');) {
       const size_t equals = std::min(word.find('='), word.size());
       const std::string name = word.substr(0, equals),
                         value = equals < word.size() ? word.substr(equals + 1) : "";
@@ -68,6 +74,9 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
              "minute)",
              path, number, escaped(word));
     }
+    if (std::ranges::count(keys, key.name, &ApiKey::name) > 0)
+      fail(Exit::bad_file, "{}: line {}: the name {} is taken, expected another one", path, number,
+           escaped(key.name));
     keys.push_back(std::move(key));
   }
   if (keys.empty()) fail(Exit::bad_file, "{}: has no keys, expected one a line", path);
@@ -82,9 +91,9 @@ void Gate::read_keys() {
 
 void Gate::check_host(std::string_view host) const {
   if (host.empty()) return;  // HTTP/1.0
-  const std::string name = name_of_host(host);
+  const std::string name = lower_case(name_of_host(host));
   if (name == "localhost" || name.ends_with(".localhost") || is_address(name) ||
-      std::ranges::count(options_.hosts, name) > 0)
+      std::ranges::count(options_.hosts, name, lower_case) > 0)
     return;
   forbid(
       fmt::format("the host {} is not allowed, expected an address, localhost, or a name given "
@@ -106,9 +115,9 @@ std::string Gate::check_origin(std::string_view origin, std::string_view host) c
 
 std::string Gate::check_key(std::string_view authorization, std::string_view x_api_key) {
   if (options_.keys_file.empty()) return "";
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view given =
-      authorization.starts_with(kBearer) ? authorization.substr(kBearer.size()) : x_api_key;
+  constexpr std::string_view kBearer = "bearer ";
+  const bool bears = lower_case(authorization.substr(0, kBearer.size())) == kBearer;
+  const std::string_view given = bears ? authorization.substr(kBearer.size()) : x_api_key;
   const ApiKey* found = nullptr;
   for (const ApiKey& key : keys_)
     if (same_key(key.key, given)) found = &key;

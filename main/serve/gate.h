@@ -17,8 +17,8 @@ struct ApiKey {
   std::string key, name;
   int requests = 0, tokens = 0;
 };
-// One key a line, after it "name=NAME requests=N tokens=N" in any order; # begins a comment.
-// Throws Error(io | bad_file) that names the line.
+// One key a line, after it "name=NAME requests=N tokens=N" in any order. A word that begins with #
+// begins a comment. Names differ. Throws Error(io | bad_file) that names the line.
 std::vector<ApiKey> read_api_keys(const std::string& path);
 
 // Not thread-safe.
@@ -41,7 +41,7 @@ class Gate {
   // Takes the key of "Authorization: Bearer KEY" or "x-api-key: KEY", and counts the request.
   // Returns the name of the key. Throws ApiError (401, 429).
   std::string check_key(std::string_view authorization, std::string_view x_api_key);
-  // Counts tokens of a key's answer.
+  // Counts tokens of answers to requests with this key.
   void count_tokens(const std::string& name, int tokens);
 
  private:

@@ -137,6 +137,7 @@ struct HttpServer::Impl {
   void take_sockets_of_systemd(int n);
   void run_calls();
   void take(evhttp_request* request);
+  void end_late(Exchange& exchange);
   void finish(Exchange& exchange);
   void send_whole(Exchange& exchange, int status, const std::string& type, const std::string& body);
   void send_begin(Exchange& exchange, const std::string& type);
@@ -321,7 +322,10 @@ void HttpServer::Impl::take(evhttp_request* request) {
     const timeval longest{options.most_seconds, 0};
     exchange->state_->time_over.reset(event_new(
         base, -1, 0,
-        [](evutil_socket_t, short, void* e) { static_cast<Exchange*>(e)->ended_ = true; },
+        [](evutil_socket_t, short, void* over) {
+          Exchange& e = *static_cast<Exchange*>(over);
+          e.server_.impl_->end_late(e);
+        },
         exchange.get()));
     event_add(exchange->state_->time_over.get(), &longest);
   }
@@ -359,6 +363,25 @@ void HttpServer::Impl::take(evhttp_request* request) {
   out.body.resize(evbuffer_get_length(body));
   evbuffer_remove(body, out.body.data(), out.body.size());
   handler(std::move(out), std::move(exchange));
+}
+
+// The time of the answer is over. Its receiver has as long as an idle connection for the rest.
+void HttpServer::Impl::end_late(Exchange& exchange) {
+  if (exchange.ended_ && exchange.status_ != 0) {
+    // evhttp sees this as a client that has gone.
+    if (exchange.state_->connection)
+      ::shutdown(bufferevent_getfd(buffers_of(exchange.state_->connection)), SHUT_RDWR);
+    return;
+  }
+  const timeval rest{options.idle_seconds, 0};
+  event_add(exchange.state_->time_over.get(), &rest);
+  if (exchange.ended_) return;
+  {
+    const std::scoped_lock lock(exchange.waiting_->mutex);
+    exchange.ended_ = true;
+  }
+  exchange.waiting_->drained.notify_all();
+  if (exchange.on_late && exchange.take_up()) exchange.on_late(exchange);
 }
 
 // The response is written, or the client has gone.
@@ -466,7 +489,7 @@ void Exchange::begin(const char* type) {
 void Exchange::part(const std::string& text) {
   {
     std::unique_lock lock(waiting_->mutex);
-    waiting_->drained.wait(lock, [&] { return gone_ || waiting_->bytes < kMostWaiting; });
+    waiting_->drained.wait(lock, [&] { return ended_ || waiting_->bytes < kMostWaiting; });
     if (gone_) return;
     waiting_->bytes += text.size();
   }

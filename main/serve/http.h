@@ -48,12 +48,18 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   void begin(const char* type) override;
   void part(const std::string& text) override;
   void end() override;
-  // Also set when the time of the answer is over: it then ends with what it has.
+  // Also set when the time of the answer is over: it then ends with what it has, and part() no
+  // longer waits.
   const std::atomic<bool>& gone() const override { return ended_; }
+  // A thread takes up the work on the response. False: the client has gone, or the time was over
+  // and on_late has been called. Any thread, once.
+  bool take_up() { return !taken_up_.exchange(true); }
   int status() const { return status_; }     // 0: no response yet
   uint64_t bytes() const { return bytes_; }  // of the body
   // Called in the thread of the sockets when the response is written or the client has gone.
   std::function<void(Exchange&)> on_end;
+  // Called in the thread of the sockets if the time is over before take_up(). It responds.
+  std::function<void(Exchange&)> on_late;
 
  private:
   friend HttpServer;
@@ -61,7 +67,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
 
   HttpServer& server_;
   std::unique_ptr<State> state_;
-  std::atomic<bool> gone_ = false, ended_ = false;
+  std::atomic<bool> gone_ = false, ended_ = false, taken_up_ = false;
   std::atomic<int> status_ = 0;
   std::atomic<uint64_t> bytes_ = 0;
   Headers headers_;

@@ -43,7 +43,7 @@ void Histogram::add(double value) {
 
 void Metrics::add_request(int status) {
   const std::scoped_lock lock(mutex_);
-  ++requests_[status];
+  status == 0 ? ++gone_ : ++requests_[status];
 }
 
 void Metrics::add_first_token(double seconds) {
@@ -108,6 +108,7 @@ std::string Metrics::text(const Moment& m) const {
   w.head("chaski_responses_total", kCounter, "Responses by status");
   for (const auto& [status, n] : requests_)
     w.text += fmt::format("chaski_responses_total{{status=\"{}\"}} {}\n", status, n);
+  w.put("chaski_gone_total", kCounter, "Requests whose client left before the response", gone_);
   return w.text;
 }
 

@@ -26,7 +26,7 @@ struct Moment {
 
 class Metrics {
  public:
-  void add_request(int status);
+  void add_request(int status);  // 0: the client left before the response
   void add_first_token(double seconds);
   void add_between_tokens(double seconds);
   void add_answer(const GenerateResult& result);
@@ -36,7 +36,8 @@ class Metrics {
   mutable std::mutex mutex_;
   std::map<int, uint64_t> requests_;  // by status
   Histogram first_token_, between_tokens_;
-  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0, drafted_ = 0, accepted_ = 0;
+  uint64_t gone_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0, drafted_ = 0,
+           accepted_ = 0;
   double prompt_seconds_ = 0, decode_seconds_ = 0;
 };
 

@@ -27,6 +27,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Thrown through a model that is being opened when the server is to stop.
+struct Stopped {};
+
+// Where the tokens of this thread's answers are counted; null: nobody asks.
+thread_local std::atomic<int>* tokens_of_thread = nullptr;
+
 // Functions that a monitor or a browser calls without a key.
 bool is_open_to_all(const std::string& path) {
   return path == "/health" || path == "/v1/health" || page_file(path);
@@ -83,11 +89,22 @@ std::shared_ptr<const ServedModel> Service::Impl::model(const std::string& name)
   if (!name.empty() && name != served->name && name != "default")
     throw ApiError(404, "invalid_request_error", "model_not_found",
                    fmt::format("model is {}, expected {}", escaped(name), served->name), "model");
-  return served;
+  std::atomic<int>* const tokens = tokens_of_thread;
+  if (!tokens) return served;
+  auto counted = std::make_shared<ServedModel>(*served);
+  counted->generate = [generate = served->generate, tokens](std::span<const TokenId> prompt,
+                                                            const GenerateOptions& o,
+                                                            const Sink& sink) {
+    GenerateResult result = generate(prompt, o, sink);
+    *tokens += int(result.tokens.size());
+    return result;
+  };
+  return counted;
 }
 
 void Service::Impl::open(const OpenServedModel& open_model) {
   ServedModel opened = open_model([this](double done) {
+    if (http.stopping()) throw Stopped();
     const std::scoped_lock lock(mutex);
     progress = done;
   });
@@ -181,8 +198,9 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
                            {"Access-Control-Allow-Methods", "GET, POST, DELETE"},
                            {"Access-Control-Allow-Headers", "*, Authorization"},
                            {"Vary", "Origin"}});
+  std::string key;
   if (!is_open_to_all(request.path) && request.method != "OPTIONS")
-    gate.check_key(request.authorization, request.x_api_key);
+    key = gate.check_key(request.authorization, request.x_api_key);
   if (answer_at_once(request, *exchange)) return;
   bool other_method = false;
   const Route* const route = find_route(request.method, request.path, &other_method);
@@ -195,12 +213,25 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   if (http.stopping())
     throw ApiError(503, "unavailable_error", "stopping", "the server is being stopped");
   const auto shared = std::make_shared<HttpRequest>(std::move(request));
-  const bool taken = (route->generates ? workers : quick)->add([this, route, shared, exchange] {
+  Workers& threads = route->generates ? *workers : *quick;
+  exchange->on_late = [&threads, route](Exchange& late) {
+    late.whole(503, kJsonType,
+               route->dialect.error_body({503, "unavailable_error", "queue_full",
+                                          "no thread was free within --max-seconds"}));
+    threads.drop_over();
+  };
+  const auto run = [this, route, shared, exchange, key] {
+    if (exchange->gone() || !exchange->take_up()) return;
     const std::string_view named = route->path;
     const std::string_view rest =
         named.ends_with('/') ? std::string_view(shared->path).substr(named.size()) : "";
+    std::atomic<int> tokens = 0;
+    if (!key.empty()) tokens_of_thread = &tokens;
     answer_call(api, *route, {rest, shared->body}, *exchange);
-  });
+    tokens_of_thread = nullptr;
+    if (tokens > 0) http.post([this, key, n = tokens.load()] { gate.count_tokens(key, n); });
+  };
+  const bool taken = threads.add({run, [exchange] { return exchange->gone().load(); }});
   if (!taken)
     throw ApiError(503, "unavailable_error", "queue_full",
                    fmt::format("{} requests run and {} wait, which is the limit of this server",
@@ -208,17 +239,23 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
 }
 
 void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  HttpRequest head = request;
   const Dialect& dialect = dialect_of(request.path);
-  if (!options.log_prompts) head.body.clear();
+  HttpRequest head;
+  head.client = request.client, head.method = request.method, head.path = request.path;
+  if (options.log_prompts) head.body = request.body;
   exchange->on_end = [this, head = std::move(head), start = Clock::now()](const Exchange& e) {
     metrics.add_request(e.status());
     log(head, e, start);
+    if (e.status() != 0) return;  // else it may still be in a queue
+    quick->drop_over(), workers->drop_over();
   };
   try {
     answer(request, exchange);
   } catch (const ApiError& error) {
     exchange->whole(error.status, kJsonType, dialect.error_body(error));
+  } catch (const std::exception& error) {  // must not cross the event loop, which is C
+    exchange->whole(503, kJsonType,
+                    dialect.error_body({503, "server_error", "server_error", error.what()}));
   }
 }
 
@@ -257,7 +294,8 @@ void Service::run(const OpenServedModel& open, int stop_descriptor,
   std::thread opener([&] {
     try {
       i.open(open);
-      on_ready(*i.model(""));
+      if (!i.http.stopping()) on_ready(*i.model(""));
+    } catch (const Stopped&) {
     } catch (...) {
       failed = std::current_exception();
       i.http.stop();

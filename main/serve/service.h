@@ -21,7 +21,8 @@ struct ServiceOptions {
 };
 
 // Opens the model: called once, by a thread of the service. It may call `progress` with a number
-// from 0 to 1. All fields of the result but `generate` are set.
+// from 0 to 1, which throws if the server is to stop. All fields of the result but `generate` are
+// set.
 using OpenServedModel =
     std::function<ServedModel(const std::function<void(double done)>& progress)>;
 

@@ -14,11 +14,16 @@ class Workers {
   // A thread starts when there is work for it. `most_waiting`: jobs that no thread has begun.
   Workers(int most_threads, int most_waiting)
       : most_threads_(most_threads), most_waiting_(most_waiting) {}
-  ~Workers();  // waits until all jobs have ended
+  ~Workers();  // drops the jobs that no thread has begun, and waits for the others
   Workers(const Workers&) = delete;
 
-  // Any thread may call these. False if the queue is full. A job must not throw.
-  bool add(std::function<void()> job);
+  struct Job {
+    std::function<void()> run;      // must not throw
+    std::function<bool()> is_over;  // true: nobody waits for it any more
+  };
+  // Any thread may call these. False if the queue is full, or the system gives no first thread.
+  bool add(Job job);
+  void drop_over();  // from the queue
   int running() const;
   int waiting() const;
 
@@ -28,7 +33,7 @@ class Workers {
   const int most_threads_, most_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<Job> jobs_;
   std::vector<std::thread> threads_;
   int running_ = 0;
   bool over_ = false;

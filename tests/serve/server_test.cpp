@@ -136,7 +136,8 @@ TEST_CASE("serve/hosts and origins of other sites are refused, and the message n
 
 TEST_CASE("serve/keys, limits, the log and signals") {
   const TempFolder folder;
-  const std::string keys = write_file(folder / "keys", "first name=me\nsecond requests=1\n# no\n");
+  const std::string keys =
+      write_file(folder / "keys", "first name=me\nsec#ond requests=1\n# no\nfourth tokens=5 # a\n");
   Serving server({"--api-keys", keys, "--parallel", "1", "--queue", "1", "--max-body", "4000",
                   "--max-tokens", "1000000", "--allow-origin", "https://chat.example",
                   "--allow-host", "my.example"});
@@ -145,13 +146,13 @@ TEST_CASE("serve/keys, limits, the log and signals") {
   };
   CHECK(models("") == 401);
   CHECK(models("Authorization: Bearer firs\r\n") == 401);
-  CHECK(models("Authorization: Bearer first\r\n") == 200);
-  CHECK(models("x-api-key: second\r\n") == 200);
-  CHECK(models("x-api-key: second\r\n") == 429);
+  CHECK(models("Authorization: bearer first\r\n") == 200);
+  CHECK(models("x-api-key: sec#ond\r\n") == 200);
+  CHECK(models("x-api-key: sec#ond\r\n") == 429);
   CHECK(server.get("/metrics").status == 401);
   CHECK(server.get("/health").status == 200);
   const HttpResponse allowed = server.send(
-      "OPTIONS /v1/models HTTP/1.1\r\nHost: my.example\r\nOrigin: https://chat.example\r\n\r\n");
+      "OPTIONS /v1/models HTTP/1.1\r\nHost: My.Example\r\nOrigin: https://chat.example\r\n\r\n");
   CHECK(allowed.status == 204);
   CHECK(contains(allowed.head, "Access-Control-Allow-Origin: https://chat.example"));
 
@@ -161,6 +162,9 @@ TEST_CASE("serve/keys, limits, the log and signals") {
         "max_tokens");
   CHECK(server.send(request_text("POST", "/v1/completions", std::string(5000, 'x'), key)).status ==
         413);
+  const std::string five = "x-api-key: fourth\r\n";
+  CHECK(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 5}}, five).status == 200);
+  CHECK(soon([&] { return models(five) == 429; }));
   // One request runs, one waits, and the third is refused at once.
   std::string text = long_request(true);
   text.insert(text.find("\r\n") + 2, key);
@@ -172,7 +176,15 @@ TEST_CASE("serve/keys, limits, the log and signals") {
   CHECK(soon([&] { return (full = post({{"prompt", "a"}})).status == 503; }));
   CHECK(contains(full.head, "Retry-After: "));
   CHECK(full.json()["error"]["code"] == "queue_full");
+  // A client that goes makes room for another one.
   waiting.close();
+  const auto queued = [&] {
+    const std::string text = server.get("/metrics", key).body;
+    return text.substr(text.find("\nchaski_queue ") + 14, 1);
+  };
+  CHECK(soon([&] { return queued() == "0"; }));
+  CHECK(contains(server.get("/metrics", key).body, "\nchaski_gone_total 1\n"));
+  CHECK(!contains(server.get("/metrics", key).body, "status=\"0\""));
 
   write_file(keys, "third\n");
   server.program().signal(SIGHUP);
@@ -190,8 +202,22 @@ TEST_CASE("serve/keys, limits, the log and signals") {
   CHECK(!contains(outcome.err, "Once upon a time"));
 }
 
-TEST_CASE("serve/--max-seconds ends an answer with the text so far") {
-  const Serving server({"--no-log", "--max-seconds", "1"});
+TEST_CASE("serve/--max-seconds ends an answer with the text so far, and a request that waits") {
+  const Serving server({"--no-log", "--max-seconds", "1", "--timeout", "1", "--parallel", "1"});
+  // A receiver that takes nothing: its thread is free after the time, its connection is closed.
+  Client slow(server.port());
+  slow.put(request_text("POST", "/v1/completions",
+                        json{{"prompt", "Once upon a time"},
+                             {"ignore_eos", true},
+                             {"logprobs", 5},
+                             {"context_policy", "shift"},
+                             {"max_tokens", 1'000'000},
+                             {"stream", true}}
+                            .dump()));
+  REQUIRE(slow.read_until("\"text\":"));
+  const HttpResponse late = server.send(long_request(false));
+  // It was queued behind the slow one: either its own time was over first, or it ran a moment.
+  CHECK((late.status == 503 || late.status == 200));
   const HttpResponse response = server.send(long_request(false));
   CHECK(response.status == 200);
   const json choice = response.json()["choices"][0];
@@ -227,6 +253,9 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   check_one_line(chaski_run({"serve", "-m", kStory, "--regex", "a"}), 2,
                  "--regex constrains one text");
   check_one_line(chaski_run({"serve", "-m", kStory, "--host", "192.0.2.1"}), 5, "192.0.2.1");
+  write_file(folder / "keys", "a name=x\nb name=x\n");
+  check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3,
+                 "line 2: the name x is taken");
   write_file(folder / "keys", "a b\n");
   check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3, "line 1");
 }
