@@ -135,13 +135,13 @@ Action declare_serve(Flags parser) {
       .type("BYTES");
   parser
       .add("--timeout", s.http.idle_seconds,
-           "seconds until a connection is closed that sends or takes nothing (default {})")
+           "close a connection after N seconds without a byte in either direction (default {})")
       .within(1, kMostIdle)
       .type("N");
   parser
       .add("--api-keys", s.gate.keys_file,
-           "file of API keys, one a line, with name=NAME requests=N tokens=N a minute after it; "
-           "SIGHUP reads it again")
+           "file of API keys. One key a line. After it may stand name=NAME and limits per minute: "
+           "requests=N, tokens=N. SIGHUP reads it again")
       .not_empty("a file")
       .type("FILE");
   parser

@@ -6,35 +6,29 @@
 #include <event2/http.h>
 #include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
-#include <event2/listener.h>
-#include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
-#include <optional>
 #include <utility>
 
-#include "main/flags/environment.h"
-#include "main/flags/values.h"
+#include "main/serve/listeners.h"
 
 namespace chaski {
 
 namespace {
 
-constexpr int kFirstSystemdSocket = 3;
 // Bytes buffered of the next request while the current one is being answered.
 constexpr size_t kMostEarly = size_t(64) << 10;
+
+// Requests of this many times the largest body are held at once. A connection that sends more is
+// closed.
+constexpr size_t kMostHeldBodies = 8;
 
 std::string header(evhttp_request* request, const char* name) {
   const char* value = evhttp_find_header(evhttp_request_get_input_headers(request), name);
@@ -72,29 +66,7 @@ bool is_unix(int fd) {
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0 && at.ss_family == AF_UNIX;
 }
 
-std::string address_of(int fd) {
-  sockaddr_storage at{};
-  socklen_t size = sizeof at;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) return "unknown";
-  if (at.ss_family == AF_UNIX)
-    return std::string("unix:") + reinterpret_cast<const sockaddr_un&>(at).sun_path;
-  char text[INET6_ADDRSTRLEN] = "";
-  if (at.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(at);
-    evutil_inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-    return fmt::format("http://[{}]:{}", text, ntohs(v6.sin6_port));
-  }
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(at);
-  evutil_inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-  return fmt::format("http://{}:{}", text, ntohs(v4.sin_port));
-}
-
 }  // namespace
-
-struct FreeEvent {
-  void operator()(event* e) const { event_free(e); }
-};
-using EventPointer = std::unique_ptr<event, FreeEvent>;
 
 // Where a stream waits for its receiver.
 struct Exchange::Waiting {
@@ -110,32 +82,39 @@ struct Exchange::State {
 };
 
 struct HttpServer::Impl {
+  struct Link {  // an open connection
+    Impl& impl;
+    bufferevent* buffers;
+    Exchange* exchange = nullptr;  // whose response is not written yet
+    // Bytes of its requests: what was read since the last response, or the body of the current one
+    // and what came early.
+    size_t held = 0;
+  };
+
   HttpServer& server;
   HttpOptions options;
   Handler handler;
   event_base* base = nullptr;
   evhttp* http = nullptr;
-  std::vector<evhttp_bound_socket*> sockets;
-  std::vector<std::string> addresses;
   EventPointer calls_event, stop_event, hangup_event;
   int calls_descriptor = -1;
   std::mutex mutex;  // guards `calls`
   std::vector<std::function<void()>> calls;
   std::map<Exchange*, std::shared_ptr<Exchange>> open;  // not written yet
+  std::unique_ptr<Listeners> listeners;
+  std::map<bufferevent*, Link> links;
+  size_t held = 0;  // the sum over `links`
   std::function<void()> on_hangup;
   std::atomic<bool> stopping = false;
-  // Of the file that was bound. Another server may have put a socket at the same path since.
-  std::optional<std::pair<dev_t, ino_t>> bound_file;
 
   Impl(HttpServer& server, const HttpOptions& options, Handler handler)
       : server(server), options(options), handler(std::move(handler)) {}
   ~Impl();
 
-  void listen();
-  void listen_on_path();
-  void remove_bound_file();
-  void take_sockets_of_systemd(int n);
   void run_calls();
+  bufferevent* new_link();
+  void hold(Link& link, size_t bytes);
+  void closed(bufferevent* buffers);
   void take(evhttp_request* request);
   void end_late(Exchange& exchange);
   void finish(Exchange& exchange);
@@ -148,74 +127,12 @@ struct HttpServer::Impl {
 };
 
 HttpServer::Impl::~Impl() {
-  remove_bound_file();
+  stopping = true;
   calls_event.reset(), stop_event.reset(), hangup_event.reset();
+  listeners.reset();
   if (http) evhttp_free(http);
   if (base) event_base_free(base);
   if (calls_descriptor >= 0) ::close(calls_descriptor);
-}
-
-void HttpServer::Impl::remove_bound_file() {
-  struct stat found {};
-  if (bound_file && ::lstat(options.socket_path.c_str(), &found) == 0 &&
-      *bound_file == std::pair(found.st_dev, found.st_ino))
-    ::unlink(options.socket_path.c_str());
-  bound_file.reset();
-}
-
-void HttpServer::Impl::listen_on_path() {
-  const std::string& path = options.socket_path;
-  sockaddr_un at{};
-  at.sun_family = AF_UNIX;
-  if (path.size() >= sizeof at.sun_path)
-    fail(Exit::usage, "--socket has {} bytes, expected at most {}", path.size(),
-         sizeof at.sun_path - 1);
-  std::memcpy(at.sun_path, path.c_str(), path.size() + 1);
-  struct stat found {};
-  if (::lstat(path.c_str(), &found) == 0) {
-    if (!S_ISSOCK(found.st_mode))
-      fail(Exit::io, "{}: exists and is not a socket, expected another name", path);
-    // A socket that a dead server left is replaced, one that answers is in use.
-    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool used = ::connect(probe, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
-    ::close(probe);
-    if (used) fail(Exit::io, "{}: another server listens there", path);
-    ::unlink(path.c_str());
-  }
-  evconnlistener* const listener =
-      evconnlistener_new_bind(base, nullptr, nullptr, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC,
-                              -1, reinterpret_cast<sockaddr*>(&at), sizeof at);
-  if (!listener) fail(Exit::io, "{}: {}", path, std::strerror(errno));
-  if (::lstat(path.c_str(), &found) == 0) bound_file.emplace(found.st_dev, found.st_ino);
-  sockets.push_back(evhttp_bind_listener(http, listener));
-}
-
-void HttpServer::Impl::take_sockets_of_systemd(int n) {
-  for (int fd = kFirstSystemdSocket; fd < kFirstSystemdSocket + n; ++fd) {
-    evutil_make_socket_nonblocking(fd);
-    evutil_make_socket_closeonexec(fd);
-    sockets.push_back(evhttp_accept_socket_with_handle(http, fd));
-    if (!sockets.back()) fail(Exit::io, "LISTEN_FDS: descriptor {} is not a socket", fd);
-  }
-}
-
-void HttpServer::Impl::listen() {
-  const char *n = std::getenv("LISTEN_FDS"), *pid = std::getenv("LISTEN_PID");
-  const bool ours = n && pid && number_of<int>(pid) == ::getpid();
-  if (ours && number_of<int>(n).value_or(0) > 0) {
-    take_sockets_of_systemd(*number_of<int>(n));
-  } else if (!options.socket_path.empty()) {
-    listen_on_path();
-  } else {
-    evhttp_bound_socket* const socket =
-        evhttp_bind_socket_with_handle(http, options.host.c_str(), uint16_t(options.port));
-    if (!socket)
-      fail(Exit::io, "cannot listen on {}, port {}: {}", options.host, options.port,
-           std::strerror(errno));
-    sockets.push_back(socket);
-  }
-  for (evhttp_bound_socket* socket : sockets)
-    addresses.push_back(address_of(evhttp_bound_socket_get_fd(socket)));
 }
 
 HttpServer::HttpServer(const HttpOptions& options, Handler handler)
@@ -242,14 +159,19 @@ HttpServer::HttpServer(const HttpOptions& options, Handler handler)
   evhttp_set_max_body_size(i.http, ssize_t(options.most_body));
   evhttp_set_timeout(i.http, options.idle_seconds);
   evhttp_set_default_content_type(i.http, nullptr);
+  evhttp_set_bevcb(
+      i.http, [](event_base*, void* impl) { return static_cast<Impl*>(impl)->new_link(); }, &i);
   evhttp_set_gencb(
       i.http, [](evhttp_request* r, void* impl) { static_cast<Impl*>(impl)->take(r); }, &i);
-  i.listen();
+  i.listeners = std::make_unique<Listeners>(
+      i.base, i.http, i.options, [&i] { return i.links.size() < i.options.most_connections; });
 }
 
 HttpServer::~HttpServer() = default;
 
-const std::vector<std::string>& HttpServer::addresses() const { return impl_->addresses; }
+const std::vector<std::string>& HttpServer::addresses() const {
+  return impl_->listeners->addresses();
+}
 bool HttpServer::stopping() const { return impl_->stopping; }
 
 void HttpServer::post(std::function<void()> call) {
@@ -272,9 +194,8 @@ void HttpServer::Impl::run_calls() {
 }
 
 void HttpServer::Impl::stop() {
-  remove_bound_file();  // while it listens: a new server replaces a socket that does not answer
-  if (!stopping.exchange(true))
-    for (evhttp_bound_socket* socket : sockets) evhttp_del_accept_socket(http, socket);
+  stopping = true;
+  listeners->stop();
   if (open.empty()) event_base_loopexit(base, nullptr);
 }
 
@@ -298,6 +219,57 @@ void HttpServer::run(int stop_descriptor, const std::function<void()>& on_hangup
     event_add(i.hangup_event.get(), nullptr);
   }
   event_base_dispatch(i.base);
+}
+
+void HttpServer::Impl::hold(Link& link, size_t bytes) {
+  held = held - link.held + bytes;
+  link.held = bytes;
+}
+
+void HttpServer::Impl::closed(bufferevent* buffers) {
+  const auto found = links.find(buffers);
+  if (found == links.end()) return;
+  Exchange* const exchange = found->second.exchange;
+  hold(found->second, 0);
+  links.erase(found);
+  if (!stopping) listeners->accept();
+  if (!exchange) return;
+  exchange->state_->connection = nullptr;
+  finish(*exchange);
+}
+
+// Makes the buffers of a connection that has just been accepted.
+bufferevent* HttpServer::Impl::new_link() {
+  bufferevent* const buffers = bufferevent_socket_new(base, -1, 0);
+  if (!buffers) return nullptr;
+  Link& link = links.emplace(buffers, Link{*this, buffers}).first->second;
+  evbuffer_add_cb(
+      bufferevent_get_input(buffers),
+      [](evbuffer*, const evbuffer_cb_info* info, void* of) {
+        Link& link = *static_cast<Link*>(of);
+        if (info->n_added == 0) return;
+        link.impl.hold(link, link.held + info->n_added);
+        if (link.impl.held > kMostHeldBodies * link.impl.options.most_body)
+          ::shutdown(bufferevent_getfd(link.buffers), SHUT_RDWR);
+      },
+      &link);
+  // evhttp makes its connection when this function has returned, and reads nothing before this
+  // event. The connection is the argument of the callbacks that it sets.
+  event_base_once(
+      base, -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* of) {
+        void* connection = nullptr;
+        bufferevent_getcb(static_cast<Link*>(of)->buffers, nullptr, nullptr, nullptr, &connection);
+        evhttp_connection_set_closecb(
+            static_cast<evhttp_connection*>(connection),
+            [](evhttp_connection* gone, void* impl) {
+              static_cast<Impl*>(impl)->closed(buffers_of(gone));
+            },
+            &static_cast<Link*>(of)->impl);
+      },
+      &link, nullptr);
+  listeners->accept();
+  return buffers;
 }
 
 // A request with its whole body has come.
@@ -329,14 +301,6 @@ void HttpServer::Impl::take(evhttp_request* request) {
         exchange.get()));
     event_add(exchange->state_->time_over.get(), &longest);
   }
-  evhttp_connection_set_closecb(
-      connection,
-      [](evhttp_connection*, void* gone) {
-        Exchange& e = *static_cast<Exchange*>(gone);
-        e.state_->connection = nullptr;
-        e.server_.impl_->finish(e);
-      },
-      exchange.get());
   evhttp_request_set_on_complete_cb(
       request,
       [](evhttp_request*, void* written) {
@@ -362,6 +326,9 @@ void HttpServer::Impl::take(evhttp_request* request) {
   evbuffer* const body = evhttp_request_get_input_buffer(request);
   out.body.resize(evbuffer_get_length(body));
   evbuffer_remove(body, out.body.data(), out.body.size());
+  Link& link = links.at(buffers);
+  link.exchange = exchange.get();
+  hold(link, out.body.size() + evbuffer_get_length(bufferevent_get_input(buffers)));
   handler(std::move(out), std::move(exchange));
 }
 
@@ -392,8 +359,10 @@ void HttpServer::Impl::finish(Exchange& exchange) {
   open.erase(found);
   Exchange::State& state = *exchange.state_;
   if (state.connection) {
-    evhttp_connection_set_closecb(state.connection, nullptr, nullptr);
     bufferevent* const buffers = buffers_of(state.connection);
+    Link& link = links.at(buffers);
+    link.exchange = nullptr;
+    hold(link, evbuffer_get_length(bufferevent_get_input(buffers)));
     const timeval most{options.idle_seconds, 0};
     bufferevent_set_timeouts(buffers, &most, &most);
     bufferevent_setwatermark(buffers, EV_READ, 0, 0);

@@ -20,6 +20,7 @@ struct HttpOptions {
   std::string socket_path;  // a Unix socket instead; empty: none
   int idle_seconds = 60;    // for a connection that sends or takes nothing
   int most_seconds = 0;     // longest time of an answer, including its wait in the queue; 0: none
+  size_t most_connections = 1000;  // open ones; further ones wait until the system accepts them
   size_t most_body = size_t(32) << 20, most_head = size_t(64) << 10;  // bytes
 };
 

@@ -33,6 +33,15 @@ struct Stopped {};
 // Where the tokens of this thread's answers are counted; null: nobody asks.
 thread_local std::atomic<int>* tokens_of_thread = nullptr;
 
+// Connections beyond those of requests that run and wait.
+constexpr int kMoreConnections = 500;
+
+HttpOptions http_options(const ServiceOptions& o) {
+  HttpOptions http = o.http;
+  http.most_connections = size_t(o.most_running + o.most_waiting + kMoreConnections);
+  return http;
+}
+
 // Functions that a monitor or a browser calls without a key.
 bool is_open_to_all(const std::string& path) {
   return path == "/health" || path == "/v1/health" || page_file(path);
@@ -58,7 +67,7 @@ struct Service::Impl {
         gate(o.gate),
         quick(std::make_unique<Workers>(kQuickThreads, kMostQuick)),
         workers(std::make_unique<Workers>(o.most_running, o.most_waiting)),
-        http(o.http, [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
+        http(http_options(o), [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
           handle(std::move(request), std::move(exchange));
         }) {
     api.model = [this](const std::string& name) { return model(name); };
