@@ -30,7 +30,7 @@ double seconds_since(Clock::time_point start) {
 // Thrown through a model that is being opened when the server is to stop.
 struct Stopped {};
 
-// Where the tokens of this thread's answers are counted; null: nobody asks.
+// Counts the tokens of this thread's answers; null: the request has no key.
 thread_local std::atomic<int>* tokens_of_thread = nullptr;
 
 // Connections beyond those of requests that run and wait.

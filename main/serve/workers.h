@@ -19,7 +19,7 @@ class Workers {
 
   struct Job {
     std::function<void()> run;      // must not throw
-    std::function<bool()> is_over;  // true: nobody waits for it any more
+    std::function<bool()> is_over;  // true: its client has gone
   };
   // Any thread may call these. False if the queue is full, or the system gives no first thread.
   bool add(Job job);
