@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <new>
 
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
@@ -72,6 +73,8 @@ int serve(ServeFlags& flags) {
   const TemplateChoice chat_template = template_of(flags.chat_template);
   // A client that goes away must not end the server.
   ::signal(SIGPIPE, SIG_IGN);
+  // A request for which memory does not suffice ends with status 503. By default the program ends.
+  std::set_new_handler(nullptr);
   const Interruption interruption(Interruption::Scope::program);
   Service service(flags.service);
   for (const std::string& address : service.addresses()) put(address + "\n");
