@@ -24,7 +24,7 @@ bool Workers::add(Job job) {
     try {
       threads_.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
-      if (threads_.empty()) return false;  // else the job waits for another thread
+      if (threads_.empty()) throw;  // else the job waits for another thread
     }
   }
   jobs_.push_back(std::move(job));

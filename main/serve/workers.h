@@ -21,7 +21,8 @@ class Workers {
     std::function<void()> run;      // must not throw
     std::function<bool()> is_over;  // true: its client has gone
   };
-  // Any thread may call these. False if the queue is full, or the system gives no first thread.
+  // Any thread may call these. False if the queue is full. Throws std::system_error if there is no
+  // thread and none can start.
   bool add(Job job);
   void drop_over();  // from the queue
   int running() const;
