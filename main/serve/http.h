@@ -18,7 +18,7 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;          // 0: any free one
   std::string socket_path;  // a Unix socket instead; empty: none
-  int idle_seconds = 60;    // for a connection that sends or takes nothing
+  int idle_seconds = 60;    // until a connection without a byte in either direction is closed
   int most_seconds = 0;     // longest time of an answer, including its wait in the queue; 0: none
   size_t most_connections = 1000;  // open ones; further ones wait until the system accepts them
   size_t most_body = size_t(32) << 20, most_head = size_t(64) << 10;  // bytes
