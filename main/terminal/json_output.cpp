@@ -1,6 +1,7 @@
 #include "main/terminal/json_output.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "main/terminal/output.h"
 
@@ -14,10 +15,19 @@ std::string spelled(const std::string& text) {
 
 }  // namespace
 
+JsonValue::JsonValue(Kind kind) : kind_(kind) {}
+JsonValue::JsonValue(std::string text, Kind kind) : kind_(kind), text_(std::move(text)) {}
+JsonValue::JsonValue(bool value) : text_(value ? "true" : "false") {}
 JsonValue::JsonValue(double value) : text_(nlohmann::json(value).dump()) {}
+JsonValue::JsonValue(std::string_view value) : kind_(Kind::string), text_(value) {}
+JsonValue::JsonValue(const std::string& value) : JsonValue(std::string_view(value)) {}
+JsonValue::JsonValue(const char* value) : JsonValue(std::string_view(value)) {}
 
 JsonValue::JsonValue(std::initializer_list<JsonMember> members)
     : kind_(Kind::object), members_(members) {}
+
+JsonValue JsonValue::array() { return JsonValue(Kind::array); }
+JsonValue JsonValue::object() { return JsonValue(Kind::object); }
 
 JsonValue& JsonValue::operator[](const std::string& key) {
   for (JsonMember& member : members_)

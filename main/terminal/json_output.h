@@ -13,17 +13,17 @@ struct JsonMember;
 
 class JsonValue {
  public:
-  JsonValue(bool value) : text_(value ? "true" : "false") {}
-  JsonValue(std::integral auto value) : text_(std::to_string(value)) {}
+  JsonValue(bool value);
+  JsonValue(std::integral auto value);
   JsonValue(double value);
-  JsonValue(std::string_view value) : kind_(Kind::string), text_(value) {}
-  JsonValue(const std::string& value) : JsonValue(std::string_view(value)) {}
-  JsonValue(const char* value) : JsonValue(std::string_view(value)) {}
+  JsonValue(std::string_view value);
+  JsonValue(const std::string& value);
+  JsonValue(const char* value);
   template <class T>
   JsonValue(const std::vector<T>& values);
   JsonValue(std::initializer_list<JsonMember> members);  // an object, in this order
-  static JsonValue array() { return JsonValue(Kind::array); }
-  static JsonValue object() { return JsonValue(Kind::object); }
+  static JsonValue array();
+  static JsonValue object();
 
   JsonValue& operator[](const std::string& key);  // of an object; a new member comes last
   void update(const JsonValue& object);
@@ -39,7 +39,8 @@ class JsonValue {
 
  private:
   enum class Kind { plain, string, array, object };
-  explicit JsonValue(Kind kind) : kind_(kind) {}
+  explicit JsonValue(Kind kind);
+  JsonValue(std::string text, Kind kind);
 
   Kind kind_ = Kind::plain;
   std::string text_;
@@ -50,6 +51,9 @@ struct JsonMember {
   std::string name;
   JsonValue value;
 };
+
+// Code that destroys a JsonValue needs JsonMember, so it is after it.
+JsonValue::JsonValue(std::integral auto value) : JsonValue(std::to_string(value), Kind::plain) {}
 
 template <class T>
 JsonValue::JsonValue(const std::vector<T>& values) : kind_(Kind::array) {
