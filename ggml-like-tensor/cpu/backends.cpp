@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "ggml-like-tensor/backend.h"
+#include "ggml-like-tensor/base/processor.h"
 
 namespace chaski {
 
@@ -21,14 +22,11 @@ constexpr const Backend* kCompiled[] = {
 
 bool runs_here([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
-  if (isa == "avx2")
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
-  if (isa == "avx512")
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (isa == "avx512vnni") return __builtin_cpu_supports("avx512vnni");
-  if (isa == "avx512vbmi") return __builtin_cpu_supports("avx512vbmi");
+  const Processor processor;
+  if (isa == "avx2") return processor.avx2();
+  if (isa == "avx512") return processor.avx512();
+  if (isa == "avx512vnni") return processor.avx512vnni();
+  if (isa == "avx512vbmi") return processor.avx512vbmi();
 #endif
   return true;
 }
