@@ -21,7 +21,7 @@ CXX      ?= g++
 PREFIX   ?= /usr/local
 MODE     ?= release
 comma    := ,
-BUILD    := build$(if $(filter-out release,$(MODE)),/$(MODE))$(if $(filter 1,$(STATIC)),/static)
+BUILD    := build$(if $(filter-out release,$(MODE)),/$(MODE))$(if $(filter 1,$(STATIC)),/static)$(if $(findstring zig,$(CXX)),-zig)
 TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine 2>/dev/null)))
 
 Q        := $(if $(V),,@)
@@ -367,7 +367,7 @@ help:
 	@echo "make compdb       compile_commands.json, for editors"
 	@echo "make install      program, man pages and completions; PREFIX=/usr/local DESTDIR="
 	@echo "make deb          a Debian package of them, in build/deb"
-	@echo "make dist         a tar, a Debian package and a Python wheel that need only libc, in build/static/dist; make try-dist starts each"
+	@echo "make dist         a tar, a Debian package and a Python wheel that need only libc, in build/static/dist or, if zig is there, build/static-zig/dist"
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
@@ -396,22 +396,26 @@ deb: $(BUILD)/chaski
 	$(INSTALL)
 	scripts/package/deb.sh $(DEB)
 
-# Packages that need only libc: a static build, in build/static. try-dist starts each in an empty system (root, debootstrap).
-DIST     := build$(if $(filter-out release,$(MODE)),/$(MODE))/static/dist
+# Packages that need only libc: a static build. If zig is there (pip install ziglang; ZIG_PYTHON names the Python that has it), it builds
+# for glibc 2.28, otherwise the program needs the glibc of this machine. nvcc uses g++, and the two cannot be linked together. try-dist
+# starts each package in an empty system (root, debootstrap).
+ZIG_PYTHON ?= python3
+ZIG       = $(if $(filter 1,$(CUDA)),,$(shell $(ZIG_PYTHON) -m ziglang version >/dev/null 2>&1 && echo CXX=scripts/package/zig_cxx))
 .PHONY: dist try-dist
 ifeq ($(STATIC),1)
+DIST     := $(BUILD)/dist
 dist: override DESTDIR = $(DIST)/root
 dist: override PREFIX = /usr
 dist: $(BUILD)/chaski
 	rm -rf $(DIST)
 	$(INSTALL)
 	scripts/package/dist.sh $(DIST)
-else
-dist:
-	$(MAKE) STATIC=1 RELEASE=1 CUDA=$(CUDA) dist
-endif
 try-dist: dist
 	scripts/package/try_dist.sh $(DIST)
+else
+dist try-dist:
+	$(MAKE) STATIC=1 RELEASE=1 CUDA=$(CUDA) ZIG_PYTHON=$(ZIG_PYTHON) $(ZIG) $@
+endif
 
 clean:
 	rm -rf build
