@@ -423,7 +423,7 @@ void ConvertedModel::keep(std::shared_ptr<const Weights> weights, Notice notice)
 }
 
 void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
-  constexpr int kNice = 10;  // the threads that compute an answer come first
+  constexpr int kNice = 10;               // the threads that compute an answer come first
   ::setpriority(PRIO_PROCESS, 0, kNice);  // 0: on Linux, the calling thread
   const std::string sum = sum_of_files(files_, fs::is_directory(path_)),
                     name = sum + name_ending(bytes_), file = converted_folder() + "/" + name;
