@@ -105,6 +105,8 @@ Action declare_serve(Flags parser) {
       .add("--alias", flags->alias, "name of the model for clients (default: the name of its file)")
       .not_empty("a name")
       .type("NAME");
+  parser.add_switch("--any-model", s.any_model,
+                    "answer requests for any model name, for clients with a fixed one");
   parser.heading("Server");
   parser.add("--host", s.http.host, "address to listen on (default {})")
       .not_empty("an address")

@@ -95,7 +95,7 @@ std::shared_ptr<const ServedModel> Service::Impl::model(const std::string& name)
   const std::scoped_lock lock(mutex);
   if (!served)
     throw ApiError(503, "unavailable_error", "loading", "the model is still being loaded");
-  if (!name.empty() && name != served->name && name != "default")
+  if (!options.any_model && !name.empty() && name != served->name && name != "default")
     throw ApiError(404, "invalid_request_error", "model_not_found",
                    fmt::format("model is {}, expected {}", escaped(name), served->name), "model");
   std::atomic<int>* const tokens = tokens_of_thread;

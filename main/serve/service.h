@@ -16,6 +16,7 @@ struct ServiceOptions {
   Gate::Options gate;
   int most_running = 16, most_waiting = 256;  // requests
   int most_tokens = -1;                       // of one answer
+  bool any_model = false;                     // any name in a request means the model
   bool move_dates = false;                    // main/api/changing_lines.h
   bool log = true, log_prompts = false;
 };

@@ -249,10 +249,11 @@ TEST_CASE("serve/requests that are held have a limit together, and so have conne
 
 TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   const TempFolder folder;
-  Serving server({"--log-prompts"});
+  Serving server({"--log-prompts", "--any-model"});
   Client client(server.port());
   client.put(request_text("POST", "/v1/completions",
-                          json{{"prompt", "Once upon a time"},
+                          json{{"model", "gpt-9"},
+                               {"prompt", "Once upon a time"},
                                {"seed", 1},
                                {"max_tokens", 300},
                                {"ignore_eos", true},
