@@ -1,5 +1,5 @@
 // Texts of an inbox for threads that wait for them. The events of a request run in the thread that
-// called, so many threads can each hold a Conversation and generate its answers here.
+// made the request, so each of many threads can hold a Conversation and generate its answers here.
 //
 // The thread of the passes never waits for a receiver. Events wait in a queue of kQueue events;
 // when it is full, the request gets no passes until the receiver has taken them.

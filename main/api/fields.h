@@ -68,7 +68,7 @@ class Field {
 class Body {
  public:
   static constexpr int kMostNested = 100;    // levels
-  static constexpr int kMostMembers = 4096;  // of one object, which is searched in order
+  static constexpr int kMostMembers = 4096;  // of an object: a search reads all of them
   static constexpr size_t kMostValues = 1'000'000;
   static constexpr size_t kMostWarnings = 20;
 

@@ -95,11 +95,11 @@ class Check:
         self.that(b.count('.message') == 4, 'a second question goes on from there')
         self.act('edit', 'user')
         b.run('const t = document.querySelector(".editor textarea"); t.value = ""; t.focus();')
-        b.type('.editor textarea', 'And who came?')
+        b.type('.editor textarea', 'And what came?')
         b.press('Enter')
         b.wait('the edited question', DONE)
         self.that(b.text('.message.user:nth-last-child(2) .siblings span') == '2/2' and
-                  b.text('.question') == 'And who came?', 'an edited question is a branch')
+                  b.text('.question') == 'And what came?', 'an edited question is a branch')
 
         self.act('remove', 'user')
         self.that(b.count('.message') == 4, 'one press deletes no message')
@@ -107,7 +107,7 @@ class Check:
         self.that(b.count('.message') == 4 and b.text('.question') == 'And then?',
                   'two presses delete a branch, and its sibling is shown')
         self.act('edit', 'user')
-        b.run('document.querySelector(".editor textarea").value = "And who came?";')
+        b.run('document.querySelector(".editor textarea").value = "And what came?";')
         b.click('.editor .primary')
         b.wait('the edited question once more', DONE)
 
@@ -298,8 +298,8 @@ class Check:
         self.that(count > 5, f'{count} conversations are listed')
         b.run('document.activeElement.blur();')
         b.press('/')
-        b.type('#search', 'who came')
-        self.that(b.count('.entry') == 1 and b.text('.excerpt mark').lower() == 'who came',
+        b.type('#search', 'what came')
+        self.that(b.count('.entry') == 1 and b.text('.excerpt mark').lower() == 'what came',
                   'search finds words inside a conversation')
         b.press('ArrowDown', 'Enter')
         self.that(b.count('.message') == 4, 'Enter opens what was found')

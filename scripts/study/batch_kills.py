@@ -23,7 +23,7 @@ parser.add_argument("--seed", type=int, default=1)
 args = parser.parse_args()
 random.seed(args.seed)
 chaski = os.environ.get("CHASKI_BIN", "build/chaski")
-openings = ["Once upon a time", "The cat", "Lily and her mom", "A dog saw"]
+openings = ["Once upon a time", "The cat", "Lily and Mom", "A dog saw"]
 
 
 def command(folder, out, *more):

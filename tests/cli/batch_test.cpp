@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-const char* const kOpenings[] = {"Once upon a time", "The cat", "Lily and her mom", "A dog"};
+const char* const kOpenings[] = {"Once upon a time", "The cat", "Lily and Mom", "A dog"};
 
 // Request `i` with its own seed, in one of three forms.
 json request(int i) {

@@ -39,7 +39,7 @@ GenerateOptions options_of(int i, const std::shared_ptr<const Rules>& rules) {
   return o;
 }
 
-TEST_CASE("serving: 112 texts of 8 threads are those alone, beside cancels, drafts, preemption") {
+TEST_CASE("serving: 112 texts of 8 threads are those alone, with cancels, drafts, preemption") {
   const auto rules = parse_regex({"--regex", "[a-z ]{4,12}\\."});
   std::vector<GenerateResult> alone;
   {
