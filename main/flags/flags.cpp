@@ -348,9 +348,6 @@ class CommandWords {
   }
 
   [[noreturn]] void refuse(std::string name) {
-    std::vector<std::string> others;
-    for (const CLI::App* other : command_.get_parent()->get_subcommands([](auto) { return true; }))
-      if (other->get_option_no_throw(name)) others.push_back(other->get_name());
     const bool in_chat = command_.get_name().starts_with('/');
     std::string likely = likely_name(name, flags_of(command_));
     if (in_chat)  // settings are typed without dashes
@@ -360,6 +357,10 @@ class CommandWords {
       fail(Exit::usage, "{} has no setting {}, {}", command_.get_name(), name,
            likely.empty() ? "expected one of " + settings()
                           : fmt::format("did you mean {}?", likely));
+    std::vector<std::string> others;
+    for (const Manual& other : manuals())
+      for (const ListedFlag& flag : other.flags)
+        if (std::ranges::count(flag.names, name) > 0) others.push_back(other.command);
     const std::string hint = !others.empty() ? ", but chaski " + one_of(others) + " has it"
                              : !likely.empty()
                                  ? fmt::format(", did you mean {}?", likely)
@@ -580,14 +581,10 @@ int run_command_line(int argc, char** argv) {
       return put(help_of_topic(words[0])), int(Exit::done);
     words.push_back("--help");
   }
+  const auto named = std::ranges::find(kCommands, words[0], &Command::name);
+  if (named == std::end(kCommands)) return run_without_command(words);
   CLI::App app;
-  Declared* command = nullptr;
-  std::vector<std::unique_ptr<Declared>> all;
-  for (const Command& each : kCommands) {
-    all.push_back(declare(each, *app.add_subcommand(each.name)));
-    if (words[0] == each.name) command = all.back().get();
-  }
-  if (!command) return run_without_command(words);
+  const auto command = declare(*named, *app.add_subcommand(named->name));
   words.erase(words.begin());
   if (words == std::vector<std::string>{"--man"})
     return put(man_page(command->manual)), int(Exit::done);
