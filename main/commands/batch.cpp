@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -330,9 +329,7 @@ int batch(BatchFlags& flags) {
   GenerationFlags& generation = flags.generation;
   generation.resolve_config_conflicts();
   generation.check();
-  if (generation.grammar_flag()[0] != '\0')
-    fail(Exit::usage, "{} constrains one text, expected it as a field of each request",
-         generation.grammar_flag());
+  expect_no_grammar(generation);
   if (flags.in != "-" && flags.in == flags.out)
     fail(Exit::usage, "{} is the name of the requests and of the results", flags.in);
   const auto served = std::make_shared<ServedModel>();
@@ -340,8 +337,7 @@ int batch(BatchFlags& flags) {
   int jobs = flags.jobs == "auto" ? 0 : std::stoi(flags.jobs);
   const Interruption interruption(Interruption::Scope::program);
   served->model = open_for(generation, jobs);
-  const std::string& path = generation.model.engine.model;
-  served->name = path.empty() ? "story" : std::filesystem::path(path).filename().string();
+  served->name = served_name(generation.model.engine.model);
   served->defaults.request = generation.generate;
   served->defaults.request.context_policy = context_policy_of(generation.context_policy);
   served->defaults.random_seed = false;

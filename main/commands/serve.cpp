@@ -1,7 +1,7 @@
-// chaski serve: a local server that speaks the interfaces of OpenAI and llama-server. stdout gets
-// its address, stderr a line of JSON for each request.
+// chaski serve: a local server that speaks the interfaces of OpenAI, Anthropic, ollama and
+// llama-server. stdout gets its address, stderr a line of JSON for each request.
+#include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <memory>
 #include <new>
 
@@ -27,24 +27,11 @@ struct ServeFlags {
   bool no_log = false, check = false;
 };
 
-std::string name_of_model(const ServeFlags& flags) {
-  if (!flags.alias.empty()) return flags.alias;
-  const std::string& path = flags.generation.model.engine.model;
-  if (path.empty()) return "story";
-  const std::filesystem::path at(path);
-  const std::string extension = at.extension();
-  const bool known = extension == ".gguf" || extension == ".quipu" || extension == ".bin";
-  const std::string name = known ? at.stem() : at.filename();
-  return name.empty() ? at.parent_path().filename().string() : name;
-}
-
 void check(ServeFlags& flags) {
   GenerationFlags& g = flags.generation;
   g.resolve_config_conflicts();
   g.check();
-  if (g.grammar_flag()[0] != '\0')
-    fail(Exit::usage, "{} constrains one text, expected it as a field of each request",
-         g.grammar_flag());
+  expect_no_grammar(g);
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
   g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);
@@ -53,7 +40,8 @@ void check(ServeFlags& flags) {
 ServedModel open_served(const ServeFlags& flags, const TemplateChoice& chat_template,
                         const std::function<void(double)>& progress) {
   ServedModel served;
-  served.name = name_of_model(flags);
+  served.name =
+      flags.alias.empty() ? served_name(flags.generation.model.engine.model) : flags.alias;
   served.created = unix_time();
   GenerationFlags generation = flags.generation;
   generation.model.engine.upload = [&](uint64_t done, uint64_t all) {

@@ -50,6 +50,20 @@ std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags) {
   return std::make_shared<LoadedModel>(engine, std::move(drafters), flags.draft_length);
 }
 
+void expect_no_grammar(const GenerationFlags& flags) {
+  if (const std::string flag = flags.grammar_flag(); !flag.empty())
+    fail(Exit::usage, "{} constrains one text, expected it as a field of each request", flag);
+}
+
+std::string served_name(const std::string& path) {
+  if (path.empty()) return "story";
+  const std::filesystem::path at(path);
+  const std::string extension = at.extension();
+  const bool known = extension == ".gguf" || extension == ".quipu" || extension == ".bin";
+  const std::string name = known ? at.stem() : at.filename();
+  return name.empty() ? at.parent_path().filename().string() : name;
+}
+
 std::string Speaker::drop_line(int dropped, int before, int after) const {
   return fmt::format(
       "the context of {} tokens is full: {} tokens after the first {} are dropped, and the last {} "

@@ -14,6 +14,12 @@ namespace chaski {
 // Error(bad_file) if the model has no tokenizer.
 std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags);
 
+// For commands that answer requests, each with its own settings: serve, batch.
+// Throws Error(usage) if a flag constrains all texts.
+void expect_no_grammar(const GenerationFlags& flags);
+// The name by which requests ask for a model: of its file without the ending, or of its folder.
+std::string served_name(const std::string& path);
+
 struct Speaker {
   std::shared_ptr<LoadedModel> model;
   std::unique_ptr<Session> session;
