@@ -263,13 +263,15 @@ class BatchRun {
         lock, [&] { return stop_ || interrupt_ || results_.size() < kWaiting * size_t(jobs_); });
   }
 
+  double seconds() const {  // since the start
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
   void show() {
-    const Inbox::Facts facts = inbox_.facts();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     if (input_.count() == 0) return;
+    const Inbox::Facts facts = inbox_.facts();
     bar_.show({.tensor = fmt::format("{:.4g} tok/s, width {}",
-                                     double(facts.counts.tokens) / seconds, facts.totals.width),
+                                     double(facts.counts.tokens) / seconds(), facts.totals.width),
                .done = done_,
                .total = input_.count()});
   }
@@ -277,15 +279,13 @@ class BatchRun {
   void put_result() {
     inbox_.wait_until_idle();
     const Inbox::Facts facts = inbox_.facts();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     std::string line = counted(done_ - answered_before_, "line") + " answered";
     if (answered_before_ > 0) line += fmt::format(" after {} of an earlier run", answered_before_);
     line += fmt::format(
         "; {} of prompts read, {} from the prefix cache; {} generated, {:.4g} tok/s, {:.3g} "
         "requests a pass",
         counted(uint64_t(facts.totals.prompt_tokens), "token"), facts.totals.prefix_tokens,
-        counted(uint64_t(facts.counts.tokens), "token"), double(facts.counts.tokens) / seconds,
+        counted(uint64_t(facts.counts.tokens), "token"), double(facts.counts.tokens) / seconds(),
         facts.totals.passes > 0 ? double(facts.totals.widths) / double(facts.totals.passes) : 0);
     if (failed_ > 0) line += fmt::format("; {} with an error", counted(failed_, "line"));
     put_summary(line);
