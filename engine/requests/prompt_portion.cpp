@@ -16,6 +16,7 @@ void PromptPortion::Recent::add(double x) {
 
 void PromptPortion::learn(int decoding, int prompt, double seconds) {
   ++passes_;
+  alone_ = decoding > 0 ? 0 : alone_ + seconds;
   const size_t width = std::min(size_t(decoding), kWidths - 1);
   if (prompt == 0) {
     step_[width].add(seconds);
@@ -25,8 +26,9 @@ void PromptPortion::learn(int decoding, int prompt, double seconds) {
   const double step = decoding > 0 ? step_seconds(decoding) : 0;
   if (decoding > 0 && step == 0) return;
   const size_t size = std::min(size_t(std::bit_width(unsigned(prompt))), kSizes - 1);
-  cost_[size].add(std::max(seconds - step, 0.0) / prompt);
-  cost_[size].pass = passes_;
+  Recent& cost = (decoding > 0 ? shared_costs_ : alone_costs_)[size];
+  cost.add(std::max(seconds - step, 0.0) / prompt);
+  cost.pass = passes_;
 }
 
 double PromptPortion::step_seconds(int decoding) const {
@@ -34,30 +36,37 @@ double PromptPortion::step_seconds(int decoding) const {
 }
 
 // An unknown size has the cost of the nearest smaller one, which is an upper bound.
-double PromptPortion::seconds_of(int prompt) const {
+double PromptPortion::seconds_of(const Costs& costs, int prompt) const {
   const size_t size = std::min(size_t(std::bit_width(unsigned(prompt))), kSizes - 1);
   for (size_t s = size; s > 0; --s)
-    if (is_new(cost_[s])) return prompt * cost_[s].value();
+    if (is_new(costs[s])) return prompt * costs[s].value();
   for (size_t s = size; s < kSizes; ++s)
-    if (is_new(cost_[s])) return prompt * cost_[s].value();
+    if (is_new(costs[s])) return prompt * costs[s].value();
   return 0;
 }
 
-int PromptPortion::tokens(int decoding, int most) const {
-  if (most_slowdown_ <= 0) return most;
-  double left = kMostReading;
-  int chosen = std::min(most, decoding > 0 ? kLeast : kLeastReading);
-  if (decoding > 0) {
-    const Recent& step = step_[std::min(size_t(decoding), kWidths - 1)];
-    if (!is_new(step)) return 0;
-    const double whole = most_slowdown_ * step.value(),
-                 half = (1 + most_slowdown_) / 2 * step.value();
-    left = std::min(whole, std::max(half, kMostPass)) - step.value();
-  }
-  if (seconds_of(1) == 0) return std::min(most, std::max(chosen, kFirst));
+// The largest portion that takes at most `seconds`.
+int PromptPortion::largest(const Costs& costs, double seconds, int least, int most) const {
+  int chosen = std::min(most, least);
+  if (seconds_of(costs, 1) == 0) return std::min(most, std::max(chosen, kFirst));
   for (int n = 1; n <= most; n = n < kFirst ? 2 * n : n + kFirst)
-    if (seconds_of(n) <= left) chosen = std::max(chosen, n);
+    if (seconds_of(costs, n) <= seconds) chosen = std::max(chosen, n);
   return chosen;
+}
+
+PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most) const {
+  if (most_slowdown_ <= 0) return {most, true};
+  if (decoding == 0) return {largest(alone_costs_, kMostReading, kLeastReading, most), true};
+  const Recent& step = step_[std::min(size_t(decoding), kWidths - 1)];
+  if (!is_new(step)) return {0, true};
+  const double one_reads = most_slowdown_ * step.value(),
+               half = (1 + most_slowdown_) / 2 * step.value(),
+               pass = std::min(one_reads, std::max(half, kMostPass)),
+               between = std::max(one_reads, std::min((1 + reading) * step.value(), kMostBetween)),
+               left = between - pass - alone_;
+  if (left > 0 && seconds_of(alone_costs_, kFirst) <= left)
+    return {largest(alone_costs_, std::min(left, kMostReading), kLeast, most), false};
+  return {largest(shared_costs_, pass - step.value(), kLeast, most), true};
 }
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
-// How many tokens of prompts a pass reads, so that requests that decode in the same pass do not
-// wait long for their next token.
+// How many tokens of prompts a pass reads, so that requests that decode wait a bounded time for
+// their next token.
 //
 // The time of a pass is modelled as that of its decoding tokens alone, plus a cost for each token
 // of a prompt. Both are medians of the last kRecent passes: the first by the number of decoding
@@ -8,6 +8,11 @@
 // prompts comes first where the time of the decoding tokens is unknown or old. An old cost is
 // forgotten, so that a portion which other load of the machine made small grows again. The model
 // changes the time of texts and never their bytes, so it may learn from a clock.
+//
+// If several requests wait for their first token, each has the same right to the machine as the
+// requests that decode: with w of them, the time from one decode step to the next may be 1 + w
+// times a step. What the pass with the step does not use of it goes to passes of prompts alone,
+// which are abandoned when a request is cancelled.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -16,23 +21,31 @@ namespace chaski {
 
 class PromptPortion {
  public:
-  // A pass that decodes takes at most `most_slowdown` times as long as without prompts. If that is
-  // longer than kMostPass, half of the slow-down or kMostPass is the limit, whichever is longer. A
-  // portion has at least kLeast tokens. 0: no limit.
+  // While one request reads, the time between two decode steps is at most `most_slowdown` steps.
+  // The pass with the step takes no longer than that. If that is longer than kMostPass, half of the
+  // slow-down or kMostPass is its limit, whichever is longer. A portion has at least kLeast tokens.
+  // 0: no limit.
   explicit PromptPortion(double most_slowdown) : most_slowdown_(most_slowdown) {}
 
   // Pages of a cancelled request are free after the pass that runs, within 100 ms.
   static constexpr double kMostPass = 0.08;  // seconds
   // Of passes in which no request decodes. They are abandoned when a request is cancelled.
   static constexpr double kMostReading = 0.25;  // seconds
-  static constexpr int kLeast = 4;              // tokens, whatever time they take
-  static constexpr int kLeastReading = 64;      // tokens, whatever time they take
-  static constexpr int kFirst = 16;             // tokens, before their cost is measured
-  static constexpr int kOld = 64;               // passes after which a time is measured again
+  // Between decode steps, however many requests wait for their first token, unless one request may
+  // already take longer.
+  static constexpr double kMostBetween = 0.5;  // seconds
+  static constexpr int kLeast = 4;             // tokens, whatever time they take
+  static constexpr int kLeastReading = 64;     // tokens, whatever time they take
+  static constexpr int kFirst = 16;            // tokens, before their cost is measured
+  static constexpr int kOld = 64;              // passes after which a time is measured again
 
-  // The tokens of prompts, at most `most`, of a pass with `decoding` other tokens. 0: the pass is
-  // to be measured without prompts.
-  int tokens(int decoding, int most) const;
+  struct Choice {
+    int prompt;    // tokens of prompts; 0: the step is to be measured without prompts
+    bool decodes;  // false: the pass leaves out the decoding tokens
+  };
+  // The next pass, with at most `most` tokens of prompts. `decoding`: tokens of the requests that
+  // decode. `reading`: requests that wait for their first token, at least 1.
+  Choice next(int decoding, int reading, int most) const;
   // A pass with these tokens took `seconds`.
   void learn(int decoding, int prompt, double seconds);
   // Seconds of a pass of `decoding` tokens without prompts; 0: unknown.
@@ -55,12 +68,15 @@ class PromptPortion {
   bool is_new(const Recent& recent) const {
     return recent.known() && passes_ - recent.pass <= kOld;
   }
-  double seconds_of(int prompt) const;  // of the tokens of prompts; 0: unknown
+  using Costs = std::array<Recent, kSizes>;  // seconds a token, by power of two of the portion
+  double seconds_of(const Costs& costs, int prompt) const;  // 0: unknown
+  int largest(const Costs& costs, double seconds, int least, int most) const;
 
   double most_slowdown_;
   int passes_ = 0;
+  double alone_ = 0;  // seconds of passes of prompts alone since the last decode step
   std::array<Recent, kWidths> step_;  // seconds, by decoding tokens
-  std::array<Recent, kSizes> cost_;   // seconds a token, by power of two of the portion
+  Costs shared_costs_, alone_costs_;  // in passes with and without a decode step
 };
 
 }  // namespace chaski

@@ -85,7 +85,10 @@ std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
   for (const Running& r : running_) {
     const size_t held = std::min(r.session->common_prefix(text), text.size() - 1),
                  read = std::min(common(text, r.request->history()), text.size() - 1);
-    if (!r.request->begun() && read > std::max(held, shared)) return nullptr;
+    if (!r.request->begun() && read > std::max(held, shared)) {
+      prefix_is_read_ = true;
+      return nullptr;
+    }
     if (held > shared) shared = held, similar = &r;
   }
   std::vector<int64_t> need = pages_for(text.size());
@@ -101,6 +104,7 @@ std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
 
 void Scheduler::admit() {
   const size_t most = std::min(kMostRunning, size_t(budget_));
+  prefix_is_read_ = false;
   for (;;) {
     const auto next =
         std::ranges::find_if(waiting_, [](const Waiting& w) { return !w.request->held(); });
@@ -128,8 +132,8 @@ bool Scheduler::preempt_held() {
   return true;
 }
 
-// First the next tokens and draft tokens of the requests that decode, then prompts, up to the
-// budget.
+// First the next tokens and draft tokens of the requests that decode, unless the pass is one of
+// prompts alone; then prompts, up to the budget.
 std::vector<Extension> Scheduler::extensions() {
   std::vector<Extension> out;
   in_pass_.clear();
@@ -141,9 +145,14 @@ std::vector<Extension> Scheduler::extensions() {
   // No governor knows the cost of a pass in which a prompt is read: kMost turns drafting off.
   const int others = reading == 0 ? decoding - 1 : Governor::kMost;
   int left = decoding > 0 ? budget_ : engine_->batch_length(), drafted = 0;
+  PromptPortion::Choice choice = {0, true};
+  if (reading > 0)
+    choice = portion_.next(decoding, reading + (prefix_is_read_ ? waiting() : 0),
+                           std::max(left - decoding, 0));
   for (const Part part : {Part::decodes, Part::reads}) {
     const bool reads = part == Part::reads;
-    if (reads && reading > 0) left = std::min(left, portion_.tokens(decoding, left));
+    if (!reads && !choice.decodes) continue;
+    if (reads) left = std::min(left, choice.prompt);
     for (Running& r : running_) {
       if (r.part != part || left <= 0) continue;
       // Each request after this one keeps room for a token.
@@ -159,7 +168,7 @@ std::vector<Extension> Scheduler::extensions() {
       if (!reads) drafted += int(out.back().size()) - 1;
     }
   }
-  if (abandon_ && decoding == 0 && !abandoned_)
+  if (abandon_ && (decoding == 0 || !choice.decodes) && !abandoned_)
     for (Extension& one : out) one.interrupt = abandon_;
   return out;
 }

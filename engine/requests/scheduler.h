@@ -106,7 +106,8 @@ class Scheduler {
   std::vector<Running*> in_pass_;             // by extension
   std::vector<Draws> draws_;                  // of the last pass
   std::vector<Request*> ended_;               // in the last step
-  bool full_ = false;  // a request was preempted: none starts until another one ends
+  bool full_ = false;            // a request was preempted: none starts until another one ends
+  bool prefix_is_read_ = false;  // the first waiting request waits until its prefix is read
 };
 
 }  // namespace chaski

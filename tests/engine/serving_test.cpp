@@ -208,7 +208,8 @@ TEST_CASE(
     "serving: the portion of a prompt keeps a pass within its limit, and grows as it learns") {
   constexpr double kStep = 0.02, kToken = 0.001;  // seconds
   PromptPortion portion(2);
-  CHECK(portion.tokens(4, 512) == 0);  // to measure the step
+  const auto choose = [&](int decoding) { return portion.next(decoding, 1, 512).prompt; };
+  CHECK(choose(4) == 0);  // to measure the step
   const auto pass = [&](int decoding, int prompt) {
     const double seconds = (decoding > 0 ? kStep : 0.01) + kToken * prompt;
     portion.learn(decoding, prompt, seconds);
@@ -216,24 +217,56 @@ TEST_CASE(
   };
   pass(4, 0);
   CHECK(portion.step_seconds(4) == kStep);
-  CHECK(portion.tokens(4, 512) == PromptPortion::kFirst);
+  CHECK(choose(4) == PromptPortion::kFirst);
   int read = 0;
   for (int i = 0; i < 50; ++i) {
-    const int n = portion.tokens(4, 512);
+    CHECK(portion.next(4, 1, 512).decodes);
+    const int n = choose(4);
     CHECK(pass(4, n) <= 2 * kStep * 1.001);
     read = n;
   }
   CHECK(read >= 16);
   pass(4, 0);
   // Tokens that become dearer, as in a long context, make it smaller.
-  for (int i = 0; i < 30; ++i) portion.learn(4, portion.tokens(4, 512), 0.2);
-  CHECK(portion.tokens(4, 512) == PromptPortion::kLeast);
-  CHECK(portion.tokens(5, 512) == 0);  // another step
+  for (int i = 0; i < 30; ++i) portion.learn(4, choose(4), 0.2);
+  CHECK(choose(4) == PromptPortion::kLeast);
+  CHECK(choose(5) == 0);  // another step
   // Without decoding requests the time of a pass has another limit.
   PromptPortion reading(2);
-  for (int i = 0; i < 40; ++i) reading.learn(0, reading.tokens(0, 512), kToken * 1.0);
-  CHECK(reading.tokens(0, 512) == 512);
-  CHECK(PromptPortion(0).tokens(4, 300) == 300);
+  for (int i = 0; i < 40; ++i) reading.learn(0, reading.next(0, 1, 512).prompt, kToken * 1.0);
+  CHECK(reading.next(0, 1, 512).prompt == 512);
+  CHECK(PromptPortion(0).next(4, 1, 300).prompt == 300);
+}
+
+TEST_CASE("serving: the more requests wait for a first token, the more of the time goes to them") {
+  constexpr double kToken = 0.001;  // seconds
+  // The longest time between decode steps, and the share of the time without them.
+  const auto measure = [&](double step, int waiting) {
+    PromptPortion portion(2);
+    double since = 0, longest = 0, all = 0;
+    int steps = 0;
+    for (int i = 0; i < 400; ++i) {
+      const PromptPortion::Choice choice = portion.next(4, waiting, 512);
+      const double seconds = (choice.decodes ? step : 0.003) + kToken * choice.prompt;
+      portion.learn(choice.decodes ? 4 : 0, choice.prompt, seconds);
+      if (!choice.decodes) CHECK(seconds <= PromptPortion::kMostReading * 1.001);
+      since += seconds, all += seconds, steps += choice.decodes;
+      if (i > 100) longest = std::max(longest, since);
+      if (choice.decodes) since = 0;
+    }
+    CAPTURE(step);
+    CAPTURE(waiting);
+    CHECK(longest <=
+          std::max(2 * step, std::min((1 + waiting) * step, PromptPortion::kMostBetween)) * 1.01);
+    return std::pair{longest, 1 - steps * step / all};
+  };
+  CHECK(measure(0.02, 1).second > 0.35);
+  CHECK(measure(0.02, 3).second > 0.6);
+  CHECK(measure(0.02, 15).second > 0.85);
+  CHECK(measure(0.02, 60).first > 0.4);
+  // A long step: the passes with it stay short enough for a cancel, the rest goes to other passes.
+  CHECK(measure(0.2, 1).second > 0.4);
+  CHECK(measure(0.4, 15).first <= 0.81);
 }
 
 }  // namespace
