@@ -49,7 +49,7 @@ double PromptPortion::seconds_of(const Costs& costs, int prompt) const {
 int PromptPortion::largest(const Costs& costs, double seconds, int least, int most) const {
   int chosen = std::min(most, least);
   if (seconds_of(costs, 1) == 0) return std::min(most, std::max(chosen, kFirst));
-  for (int n = 1; n <= most; n = n < kFirst ? 2 * n : n + kFirst)
+  for (int n = 1; n <= most; n += n < kFirst ? 1 : n < 4 * kFirst ? kFirst / 4 : kFirst)
     if (seconds_of(costs, n) <= seconds) chosen = std::max(chosen, n);
   return chosen;
 }
