@@ -264,6 +264,8 @@ clients: $(BUILD)/chaski
 	scripts/check/openai_client.py $(BUILD)/chaski
 	scripts/check/anthropic_client.py $(BUILD)/chaski
 	scripts/check/ollama_client.py $(BUILD)/chaski
+	scripts/check/langchain_client.py $(BUILD)/chaski
+	scripts/check/llm_client.py $(BUILD)/chaski
 	scripts/check/page.py $(BUILD)/chaski
 .PHONY: clients
 
@@ -365,7 +367,7 @@ help:
 	@echo "make syntax       each file compiles by itself (finds missing includes)"
 	@echo "make format       clang-format over the tree"
 	@echo "make compdb       compile_commands.json, for editors"
-	@echo "make install      program, man pages and completions; PREFIX=/usr/local DESTDIR="
+	@echo "make install      program, man pages, completions and units for systemd; PREFIX=/usr/local DESTDIR="
 	@echo "make deb          a Debian package of them, in build/deb"
 	@echo "make dist         a tar, a Debian package and a Python wheel that need only libc, in build/static/dist or, if zig is there, build/static-zig/dist"
 	@echo "make clean"
@@ -383,6 +385,7 @@ SHARE     = $(DESTDIR)$(PREFIX)/share
 define INSTALL
 install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
 scripts/package/install_texts.sh $(WRITER) $(SHARE)
+scripts/package/install_units.sh $(PREFIX) '$(DESTDIR)'
 endef
 install: $(BUILD)/chaski
 	$(INSTALL)

@@ -23,6 +23,7 @@ constexpr Variable kVariables[] = {
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},
     {"LISTEN_FDS", "number of sockets that systemd hands to chaski serve"},
     {"LISTEN_PID", "process that these sockets are for"},
+    {"NOTIFY_SOCKET", "socket on which chaski serve tells systemd that it is ready"},
     {"VISUAL", "text editor for /edit of chaski chat, before EDITOR"},
     {"EDITOR", "text editor for /edit of chaski chat"},
     {"NO_COLOR", "if not empty, print no dim text"},

@@ -104,7 +104,7 @@ struct HttpServer::Impl {
   std::unique_ptr<Listeners> listeners;
   std::map<bufferevent*, Link> links;
   size_t held = 0;  // the sum over `links`
-  std::function<void()> on_hangup;
+  std::function<void()> on_hangup, on_stop;
   std::atomic<bool> stopping = false;
 
   Impl(HttpServer& server, const HttpOptions& options, Handler handler)
@@ -194,7 +194,7 @@ void HttpServer::Impl::run_calls() {
 }
 
 void HttpServer::Impl::stop() {
-  stopping = true;
+  if (!stopping.exchange(true) && on_stop) on_stop();
   listeners->stop();
   if (open.empty()) event_base_loopexit(base, nullptr);
 }
@@ -203,9 +203,16 @@ void HttpServer::stop() {
   post([this] { impl_->stop(); });
 }
 
-void HttpServer::run(int stop_descriptor, const std::function<void()>& on_hangup) {
+void HttpServer::accept_waiting() {
+  post([this] {
+    if (!impl_->stopping) impl_->listeners->accept_waiting();
+  });
+}
+
+void HttpServer::run(int stop_descriptor, const std::function<void()>& on_hangup,
+                     const std::function<void()>& on_stop) {
   Impl& i = *impl_;
-  i.on_hangup = on_hangup;
+  i.on_hangup = on_hangup, i.on_stop = on_stop;
   if (stop_descriptor >= 0) {
     i.stop_event.reset(event_new(
         i.base, stop_descriptor, EV_READ,

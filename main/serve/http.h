@@ -90,8 +90,12 @@ class HttpServer {
   // "http://127.0.0.1:8080", "unix:/run/chaski.sock"
   const std::vector<std::string>& addresses() const;
   // Runs until stop() was called and all responses are written. `stop_descriptor`: becomes readable
-  // when the server is to stop; on_hangup is called at SIGHUP. Without it SIGHUP keeps its effect.
-  void run(int stop_descriptor, const std::function<void()>& on_hangup);
+  // when the server is to stop, which begins with a call of on_stop; on_hangup is called at SIGHUP.
+  // Without it SIGHUP keeps its effect.
+  void run(int stop_descriptor, const std::function<void()>& on_hangup,
+           const std::function<void()>& on_stop);
+  // Any thread: connections to systemd's sockets are accepted from now on. Before, they wait.
+  void accept_waiting();
   // Any thread: accepts no more connections and ends run() after the last response.
   void stop();
   bool stopping() const;

@@ -121,10 +121,17 @@ void Listeners::take_sockets_of_systemd(int n) {
     sockets_.push_back(evhttp_accept_socket_with_handle(http_, fd));
     if (!sockets_.back()) fail(Exit::io, "LISTEN_FDS: descriptor {} is not a socket", fd);
   }
+  waits_ = true;
+  accept();
+}
+
+void Listeners::accept_waiting() {
+  waits_ = false;
+  accept();
 }
 
 void Listeners::accept() {
-  const bool now = has_room_();
+  const bool now = !waits_ && has_room_();
   for (evhttp_bound_socket* socket : sockets_) {
     evconnlistener* const listener = evhttp_bound_socket_get_listener(socket);
     now ? evconnlistener_enable(listener) : evconnlistener_disable(listener);

@@ -34,6 +34,9 @@ class Listeners {
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void accept();  // if there is room; else further connections wait in the system
+  // Connections to systemd's sockets wait in the system until this is called. systemd may have
+  // started the program for the first of them, so its request must not fail.
+  void accept_waiting();
   void stop();
 
  private:
@@ -49,6 +52,7 @@ class Listeners {
   std::vector<evhttp_bound_socket*> sockets_;
   std::vector<std::string> addresses_;
   EventPointer pause_over_;
+  bool waits_ = false;  // for accept_waiting()
   // Of the file that was bound. Another server may have put a socket at the same path since.
   std::optional<std::pair<dev_t, ino_t>> bound_file_;
 };

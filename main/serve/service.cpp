@@ -10,6 +10,7 @@
 
 #include "engine/requests/serving.h"
 #include "main/serve/metrics.h"
+#include "main/serve/notify.h"
 #include "main/serve/page.h"
 #include "main/serve/workers.h"
 #include "main/terminal/output.h"
@@ -53,6 +54,7 @@ struct Service::Impl {
   const ServiceOptions options;
   Gate gate;
   Metrics metrics;
+  const Notifier notifier;
   Api api;
   std::mutex mutex;  // guards what follows, up to the blank line
   std::shared_ptr<const ServedModel> served;
@@ -88,7 +90,7 @@ struct Service::Impl {
   void put_slots(Exchange& exchange);
   void log(const HttpRequest& request, const Exchange& exchange, Clock::time_point start);
   Moment moment();
-  void read_keys();
+  void reload();
 };
 
 std::shared_ptr<const ServedModel> Service::Impl::model(const std::string& name) {
@@ -115,6 +117,8 @@ void Service::Impl::open(const OpenServedModel& open_model) {
   ServedModel opened = open_model([this](double done) {
     if (http.stopping()) throw Stopped();
     const std::scoped_lock lock(mutex);
+    if (int(100 * done) != int(100 * progress))
+      notifier.status(fmt::format("opens the model: {} %", int(100 * done)));
     progress = done;
   });
   auto new_inbox = std::make_unique<Inbox>(opened.model);
@@ -282,12 +286,19 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
   put_note(written(line));
 }
 
-void Service::Impl::read_keys() {
+void Service::Impl::reload() {
+  std::unique_lock lock(mutex);
+  const bool is_open = served != nullptr;
+  lock.unlock();
+  if (is_open) notifier.reloading();
+  std::string done = "the keys were read again";
   try {
     gate.read_keys();
   } catch (const Error& error) {
-    put_error(std::string(error.what()) + ": the keys stay as they were");
+    done = "the keys stay as they were";
+    put_error(error.what() + (": " + done));
   }
+  is_open ? notifier.ready(done) : notifier.status(done);
 }
 
 Service::Service(const ServiceOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -303,17 +314,21 @@ void Service::run(const OpenServedModel& open, int stop_descriptor,
   std::thread opener([&] {
     try {
       i.open(open);
-      if (!i.http.stopping()) on_ready(*i.model(""));
+      if (i.http.stopping()) return;
+      i.notifier.ready(i.model("")->name + " is open");
+      i.http.accept_waiting();
+      on_ready(*i.model(""));
     } catch (const Stopped&) {
     } catch (...) {
       failed = std::current_exception();
       i.http.stop();
     }
   });
-  // Without a file of keys SIGHUP ends the server, as it should when its terminal is closed.
+  // Without a file of keys SIGHUP ends the server, as it should when its terminal is closed. A
+  // service manager asks for a reload by it.
   std::function<void()> on_hangup;
-  if (!i.options.gate.keys_file.empty()) on_hangup = [&i] { i.read_keys(); };
-  i.http.run(stop_descriptor, on_hangup);
+  if (!i.options.gate.keys_file.empty() || i.notifier.is_on()) on_hangup = [&i] { i.reload(); };
+  i.http.run(stop_descriptor, on_hangup, [&i] { i.notifier.stopping(); });
   opener.join();
   // All answers are written, so no thread waits for the engine any more.
   i.workers.reset(), i.quick.reset();

@@ -16,6 +16,9 @@ rmdir "$root/usr/share/zsh/site-functions"
 gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 644 LICENSE "$root/usr/share/doc/chaski/copyright"
 
+# dpkg keeps a changed config file, and the units start with the next boot or by hand.
+echo /etc/chaski/serve.toml > "$root/DEBIAN/conffiles"
+
 # dpkg-shlibdeps needs the description of a source package, of which it uses only the name.
 printf 'Source: chaski\n\nPackage: chaski\nArchitecture: any\n' > "$folder/debian/control"
 depends=$(cd "$folder" && dpkg-shlibdeps -O root/usr/bin/chaski 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
@@ -27,7 +30,7 @@ Package: chaski
 Version: $version
 Architecture: $architecture
 Maintainer: the chaski authors <chaski@localhost>
-Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Installed-Size: $(du -sk "$root/usr" "$root/etc" | awk '{ n += $1 } END { print n }')
 Depends: $depends
 Recommends: libcurl4, ca-certificates
 Suggests: libopenblas0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dist.sh FOLDER: packages a program that needs only libc, which make STATIC=1 install has written to FOLDER/root/usr:
-#   chaski-VERSION-linux-MACHINE.tar.gz   bin and share; runs wherever it is unpacked
+#   chaski-VERSION-linux-MACHINE.tar.gz   bin and share; runs wherever it is unpacked. lib and etc are for systemd, at /usr and /etc
 #   chaski_VERSION_ARCHITECTURE.deb
 #   chaski-VERSION-py3-none-manylinux_X_Y_MACHINE.whl   for pip install; X.Y is the glibc that the program needs
 #   SHA256SUMS
@@ -23,7 +23,7 @@ glibc=$(objdump -T "$root/usr/bin/chaski" | grep -o 'GLIBC_2\.[0-9]*' | sort -Vu
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 name=chaski-$version-linux-$machine
 mkdir "$folder/$name"
-cp -r "$root/usr/." "$folder/$name"
+cp -r "$root/usr/." "$root/etc" "$folder/$name"
 cp LICENSE README.md "$folder/$name"
 tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -c "$name" | gzip -9n > "$folder/$name.tar.gz"
 rm -r "${folder:?}/$name"

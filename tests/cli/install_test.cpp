@@ -23,7 +23,7 @@ Outcome make(const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("make install writes program, manual and completions to PREFIX") {
+TEST_CASE("make install writes program, manual, completions and units to PREFIX") {
   const TempFolder folder;
   const std::string root = folder / "root", installed = root + "/opt/chaski/bin/chaski";
   const Outcome done = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
@@ -38,10 +38,15 @@ TEST_CASE("make install writes program, manual and completions to PREFIX") {
                            "man/man1/chaski-completion.1", "bash-completion/completions/chaski",
                            "zsh/site-functions/_chaski", "fish/vendor_completions.d/chaski.fish"})
     CHECK_MESSAGE(std::ranges::count(files, share + file) == 1, file);
-  CHECK(files[0] == installed);
+  const std::string units = root + "/opt/chaski/lib/systemd/system/chaski.",
+                    config = root + "/opt/chaski/etc/chaski/serve.toml";
+  for (const std::string& file : {installed, config, units + "service", units + "socket"})
+    CHECK_MESSAGE(std::erase(files, file) == 1, file);
   for (const std::string& file : files)
-    CHECK_MESSAGE((file == installed || (file.starts_with(share) && fs::file_size(file) > 100)),
-                  file);
+    CHECK_MESSAGE((file.starts_with(share) && fs::file_size(file) > 100), file);
+  const std::string unit = read_file(units + "service");
+  CHECK(contains(unit, "ExecStart=/opt/chaski/bin/chaski serve\n"));
+  CHECK(contains(unit, "CHASKI_CONFIG=/opt/chaski/etc/chaski/serve.toml\n"));
   CHECK(fs::status(installed).permissions() == fs::perms(0755));
   const Outcome story =
       Program({"-c", "cd / && exec " + installed + " run --device cpu -n 4 --seed 1"}, "", "",
@@ -161,7 +166,9 @@ TEST_CASE("make deb: a package with its dependencies, and its program runs") {
   for (const char* file :
        {"root/root", " ./usr/bin/chaski\n", " ./usr/share/man/man1/chaski-run.1.gz\n",
         " ./usr/share/bash-completion/completions/chaski\n",
-        " ./usr/share/zsh/vendor-completions/_chaski\n", " ./usr/share/doc/chaski/copyright\n"})
+        " ./usr/share/zsh/vendor-completions/_chaski\n", " ./usr/share/doc/chaski/copyright\n",
+        " ./usr/lib/systemd/system/chaski.service\n", " ./usr/lib/systemd/system/chaski.socket\n",
+        " ./etc/chaski/serve.toml\n"})
     CHECK_MESSAGE(contains(files, file), file);
   const std::string root = folder / "unpacked";
   const Outcome story = shell("dpkg-deb -x " + package + " " + root + " && cd / && exec " + root +
