@@ -132,7 +132,7 @@ UNIT_OBJ := $(UNITS:%=$(BUILD)/%.o)
 LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(LIB_SRC))) $(filter-out $(BUILD)/main/% $(BUILD)/tests/%,$(UNIT_OBJ)) \
   $(BUILD)/models/bundled/bundled.o
 MAIN_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(MAIN_SRC))) $(filter $(BUILD)/main/%,$(UNIT_OBJ)) \
-  $(BUILD)/main/serve/page_files.o
+  $(BUILD)/main/serve/page_files.o $(BUILD)/main/api/openapi_file.o
 TEST_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(TEST_SRC))) $(filter $(BUILD)/tests/%,$(UNIT_OBJ))
 
 all: $(BUILD)/chaski
@@ -179,7 +179,7 @@ $(BUILD)/.cuda: always
 
 # Small files take most of their compile time for headers. The headers that all files read are compiled once, for files with the plain
 # flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o,$(MAIN_OBJ) $(LIB_OBJ))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o %/openapi_file.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
@@ -227,6 +227,11 @@ $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story
 
 # The chat page that `chaski serve` answers with, in the same way.
 $(BUILD)/main/serve/page_files.o: main/serve/page_files.S $(wildcard main/serve/page/*)
+	@mkdir -p $(@D)
+	$(CXX) -I. -c $< -o $@
+
+# The description of its endpoints, to which it adds what the code declares.
+$(BUILD)/main/api/openapi_file.o: main/api/openapi_file.S main/api/openapi.json
 	@mkdir -p $(@D)
 	$(CXX) -I. -c $< -o $@
 

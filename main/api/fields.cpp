@@ -8,6 +8,8 @@ namespace chaski {
 
 namespace {
 
+thread_local AskedFields* asked_of_thread = nullptr;
+
 constexpr size_t kShown = 60;  // bytes of a value in a message
 
 std::string shown(const OrderedJson& json) {
@@ -71,6 +73,9 @@ class Limits : public nlohmann::json_sax<OrderedJson> {
 };
 
 }  // namespace
+
+AskedFields::AskedFields() { asked_of_thread = this; }
+AskedFields::~AskedFields() { asked_of_thread = nullptr; }
 
 std::string written(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -170,6 +175,7 @@ std::vector<std::pair<std::string, Field>> Field::members() const {
 
 std::optional<Field> Field::find(const std::string& name) const {
   if (!is_object()) wrong("an object");
+  if (asked_of_thread) asked_of_thread->paths.insert(joined(path_, name));
   const auto found = json_->find(name);
   if (found == json_->end()) return std::nullopt;
   const Field field(*body_, *found, joined(path_, name));

@@ -21,6 +21,16 @@ std::string written(const OrderedJson& json);
 
 class Body;
 
+// While it exists, notes the path of each field that this thread asks for, whether or not a body
+// has it: "messages[0].role". A test compares them with openapi.json.
+class AskedFields {
+ public:
+  AskedFields();
+  ~AskedFields();
+  AskedFields(const AskedFields&) = delete;
+  std::set<std::string> paths;
+};
+
 // A value of a body and its path. Valid as long as its Body.
 class Field {
  public:

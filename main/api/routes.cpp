@@ -44,8 +44,7 @@ void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) 
 // Calls `take` for each route of this path, whatever its method.
 template <class Take>
 void each_route(std::string_view path, Take take) {
-  for (const auto& routes :
-       {openai_routes(), llama_server_routes(), anthropic_routes(), ollama_routes()})
+  for (const auto& routes : all_routes())
     for (const Route& route : routes) {
       const std::string_view here = route.path;
       if (here == path || (here.ends_with('/') && path.starts_with(here) && path != here))
@@ -97,6 +96,11 @@ bool StoredResponses::remove(const std::string& id) {
   return true;
 }
 
+std::array<std::span<const Route>, 5> all_routes() {
+  return {openai_routes(), llama_server_routes(), anthropic_routes(), ollama_routes(),
+          openapi_routes()};
+}
+
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method) {
   *other_method = false;
   const Route* found = nullptr;
@@ -107,6 +111,15 @@ const Route* find_route(std::string_view method, std::string_view path, bool* ot
       found = &route;
   });
   return found;
+}
+
+std::string methods_of(std::string_view path) {
+  std::string all;
+  each_route(path, [&](const Route& route) {
+    if (all.find(route.method) == all.npos)
+      all += (all.empty() ? "" : ", ") + std::string(route.method);
+  });
+  return all;
 }
 
 const Dialect& dialect_of(std::string_view path) {

@@ -1,5 +1,6 @@
 // The endpoints of all dialects in one table, and what their functions work with.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -74,9 +75,13 @@ std::span<const Route> openai_routes();
 std::span<const Route> llama_server_routes();
 std::span<const Route> anthropic_routes();
 std::span<const Route> ollama_routes();
+std::span<const Route> openapi_routes();
+std::array<std::span<const Route>, 5> all_routes();
 
 // The route of a request; null: none. `other_method` is set if only the method differs.
 const Route* find_route(std::string_view method, std::string_view path, bool* other_method);
+// The methods that a path has: "GET, DELETE".
+std::string methods_of(std::string_view path);
 // The form of errors for requests to a path; OpenAI's for paths that no dialect has.
 const Dialect& dialect_of(std::string_view path);
 // Runs a route. Every error becomes a response, or the end of the stream.
