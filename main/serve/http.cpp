@@ -44,6 +44,12 @@ std::string method_of(evhttp_request* request) {
       return "POST";
     case EVHTTP_REQ_DELETE:
       return "DELETE";
+    case EVHTTP_REQ_PUT:
+      return "PUT";
+    case EVHTTP_REQ_PATCH:
+      return "PATCH";
+    case EVHTTP_REQ_TRACE:
+      return "TRACE";
     default:
       return "OPTIONS";
   }
@@ -154,7 +160,8 @@ HttpServer::HttpServer(const HttpOptions& options, Handler handler)
       [](evutil_socket_t, short, void* impl) { static_cast<Impl*>(impl)->run_calls(); }, &i));
   event_add(i.calls_event.get(), nullptr);
   evhttp_set_allowed_methods(i.http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
-                                         EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS);
+                                         EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PUT |
+                                         EVHTTP_REQ_PATCH | EVHTTP_REQ_TRACE);
   evhttp_set_max_headers_size(i.http, ssize_t(options.most_head));
   evhttp_set_max_body_size(i.http, ssize_t(options.most_body));
   evhttp_set_timeout(i.http, options.idle_seconds);
@@ -446,7 +453,9 @@ Exchange::Exchange(HttpServer& server)
     : server_(server), state_(std::make_unique<State>()), waiting_(std::make_unique<Waiting>()) {}
 Exchange::~Exchange() = default;
 
-void Exchange::set_headers(Headers headers) { headers_ = std::move(headers); }
+void Exchange::add_headers(const Headers& headers) {
+  headers_.insert(headers_.end(), headers.begin(), headers.end());
+}
 
 void Exchange::whole(int status, const char* type, const std::string& body) {
   status_ = status, bytes_ = body.size();

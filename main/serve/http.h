@@ -44,7 +44,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   explicit Exchange(HttpServer& server);
   ~Exchange() override;
 
-  void set_headers(Headers headers);  // before the response begins
+  void add_headers(const Headers& headers);  // before the response begins
   void whole(int status, const char* type, const std::string& body) override;
   void begin(const char* type) override;
   void part(const std::string& text) override;

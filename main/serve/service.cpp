@@ -48,6 +48,11 @@ bool is_open_to_all(const std::string& path) {
   return path == "/health" || path == "/v1/health" || page_file(path);
 }
 
+// Functions without a route.
+bool is_answered_at_once(const std::string& path) {
+  return is_open_to_all(path) || path == "/slots" || path == "/metrics";
+}
+
 }  // namespace
 
 struct Service::Impl {
@@ -184,7 +189,7 @@ void Service::Impl::put_page(const HttpRequest& request, Exchange& exchange) {
   const PageFile file = *page_file(request.path);
   Exchange::Headers headers = {{"ETag", std::string(file.etag)}};
   for (const auto& [name, value] : page_headers()) headers.emplace_back(name, value);
-  exchange.set_headers(std::move(headers));
+  exchange.add_headers(headers);
   const bool same = request.if_none_match == file.etag;
   exchange.whole(same ? 304 : 200, std::string(file.type).c_str(),
                  same ? "" : std::string(file.bytes));
@@ -207,7 +212,7 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   if (!request.over_unix) gate.check_host(request.host);
   const std::string origin = gate.check_origin(request.origin, request.host);
   if (!origin.empty())
-    exchange->set_headers({{"Access-Control-Allow-Origin", origin},
+    exchange->add_headers({{"Access-Control-Allow-Origin", origin},
                            {"Access-Control-Allow-Methods", "GET, POST, DELETE"},
                            {"Access-Control-Allow-Headers", "*, Authorization"},
                            {"Vary", "Origin"}});
@@ -217,9 +222,11 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   if (answer_at_once(request, *exchange)) return;
   bool other_method = false;
   const Route* const route = find_route(request.method, request.path, &other_method);
-  if (!route && other_method)
+  if (!route && (other_method || is_answered_at_once(request.path))) {
+    exchange->add_headers({{"Allow", other_method ? methods_of(request.path) : "GET"}});
     throw ApiError(405, "invalid_request_error", "method_not_allowed",
                    fmt::format("{} does not answer {}", escaped(request.path), request.method));
+  }
   if (!route)
     throw ApiError(404, "not_found_error", "not_found",
                    "there is nothing at " + escaped(request.path));
@@ -291,7 +298,8 @@ void Service::Impl::reload() {
   const bool is_open = served != nullptr;
   lock.unlock();
   if (is_open) notifier.reloading();
-  std::string done = "the keys were read again";
+  std::string done = options.gate.keys_file.empty() ? "there is no file of keys to read again"
+                                                    : "the keys were read again";
   try {
     gate.read_keys();
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 // chaski serve: its own endpoints, limits, keys, signals, and clients that come and go.
 #include <atomic>
+#include <tuple>
 
 #include "tests/kit/client.h"
 
@@ -315,4 +316,20 @@ TEST_CASE("serve/SIGHUP ends a server without keys; HTTP/1.0 gets a whole stream
   CHECK(!client.read_until("nothing more comes"));
   server.program().signal(SIGHUP);
   CHECK(server.program().wait().status == 128 + SIGHUP);
+}
+
+TEST_CASE("serve/405 names the methods of a path; openapi.json names the paths") {
+  for (const auto& [method, path, allowed] :
+       {std::tuple{"PUT", "/v1/models", "GET"}, std::tuple{"TRACE", "/tokenize", "POST"},
+        std::tuple{"POST", "/v1/responses/x", "GET, DELETE"}, std::tuple{"PATCH", "/", "GET"},
+        std::tuple{"POST", "/metrics", "GET"}}) {
+    const HttpResponse response = story_server().send(request_text(method, path, "{}"));
+    CHECK_MESSAGE(response.status == 405, path);
+    CHECK_MESSAGE(contains(response.head, std::string("\r\nAllow: ") + allowed + "\r\n"), path);
+    CHECK(response.json()["error"]["code"] == "method_not_allowed");
+  }
+  const json document = story_server().get("/openapi.json").json();
+  CHECK(document["openapi"] == "3.1.0");
+  for (const char* path : {"/v1/chat/completions", "/v1/messages", "/api/chat", "/metrics"})
+    CHECK_MESSAGE(document["paths"].contains(path), path);
 }
