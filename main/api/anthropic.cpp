@@ -71,7 +71,7 @@ class MessageReader {
         for (const Field& block : content.items()) read_block(role, block);
       thought_.clear();
     }
-    if (!items.empty() && all_.back().role == "assistant")
+    if (!all_.empty() && all_.back().role == "assistant")
       items.back()["role"].refuse(
           "is assistant, expected user in the last message: chaski does not continue an answer");
     if (std::ranges::count(all_, "user", &ChatMessage::role) == 0)

@@ -182,17 +182,17 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
   OllamaReply out(*served, true, is_streamed(fields), reply);
   accept_ollama_fields(fields);
-  const auto messages = fields.find("messages");
-  if (!messages || (messages->is_list() && messages->json().empty())) return out.end_loaded();
   ChatRequest request;
-  for (const Field& message : messages->items()) refuse_images(message);
-  request.messages = read_messages(*messages);
   read_tools(fields, request);
   request.thinks = read_think(fields, served->defaults.thinks);
   read_ollama_options(fields, *served, request.settings);
   read_ollama_format(fields, request.settings);
   limit_tokens(api, request.settings);
   expect_no_grammar_with_tools(request);
+  const auto messages = fields.find("messages");
+  if (!messages || (messages->is_list() && messages->json().empty())) return out.end_loaded();
+  for (const Field& message : messages->items()) refuse_images(message);
+  request.messages = read_messages(*messages);
   answer_request(*served, request, out, body.warnings(), reply);
 }
 
@@ -207,14 +207,15 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   expect_only(fields, "context", OrderedJson::array());
   const auto prompt = fields.find("prompt"), suffix = fields.find("suffix"),
              system = fields.find("system"), raw = fields.find("raw");
-  if (!prompt || prompt->text().empty()) return out.end_loaded();
   AnswerSettings settings;
   read_ollama_options(fields, *served, settings);
   read_ollama_format(fields, settings);
   limit_tokens(api, settings);
   const bool thinks = read_think(fields, served->defaults.thinks);
   const bool fills = suffix && !suffix->text().empty(), is_raw = raw && raw->flag();
-  if ((fills || is_raw) && system && !system->text().empty())
+  const std::string about = system ? system->text() : "";
+  if (!prompt || prompt->text().empty()) return out.end_loaded();
+  if ((fills || is_raw) && !about.empty())
     system->refuse(
         fmt::format("is given together with {}, expected one of them", fills ? "suffix" : "raw"));
   if (fills || is_raw) {
@@ -224,7 +225,7 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
     return answer_raw(*served, request, out, body.warnings(), reply);
   }
   ChatRequest request;
-  if (system && !system->text().empty()) request.messages.push_back({"system", system->text()});
+  if (!about.empty()) request.messages.push_back({"system", about});
   request.messages.push_back({"user", prompt->text()});
   request.thinks = thinks, request.settings = std::move(settings);
   answer_request(*served, request, out, body.warnings(), reply);

@@ -213,6 +213,8 @@ TEST_CASE("api/anthropic: errors have Anthropic's form and name the field") {
   };
   refused(block({{"type", "image"}}),
           "messages[0].content[0].type is image, expected text or tool_result");
+  refused(json::parse(R"({"messages": [{"role": "user", "content": []}]})"),
+          "messages has no message of a user with a text");
   refused(block({{"type", "tool_result"}, {"tool_use_id", "t9"}}),
           "messages[0].content[0].tool_use_id is t9, which no tool_use block before has");
   refused({{"messages", {kUser, {{"role", "assistant"}, {"content", "I"}}}}},

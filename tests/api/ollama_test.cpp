@@ -122,6 +122,8 @@ TEST_CASE("api/ollama: a text is generated with a template, raw, or not at all")
 
   got = test.post("/api/generate", {{"model", "story"}, {"stream", false}});
   CHECK(got["done_reason"] == "load");
+  for (const char* path : {"/api/generate", "/api/chat"})
+    test.post(path, {{"options", {{"top_p", 7}}}}, 400);
   CHECK(ollama_lines(test.call("POST", "/api/chat", {{"model", "story"}})).size() == 1);
   all = {{"model", "story"}, {"prompt", "a"}, {"suffix", "b"}, {"stream", false}};
   CHECK(contains(test.post("/api/generate", all, 400)["error"].get<std::string>(),
