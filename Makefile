@@ -272,7 +272,11 @@ clients: $(BUILD)/chaski
 	scripts/check/langchain_client.py $(BUILD)/chaski
 	scripts/check/llm_client.py $(BUILD)/chaski
 	scripts/check/page.py $(BUILD)/chaski
-.PHONY: clients
+	scripts/check/openapi.py $(BUILD)/chaski
+# Hostile clients: slow, leaving and malformed ones, for some minutes.
+abuse: $(BUILD)/chaski
+	scripts/check/abuse.py $(BUILD)/chaski
+.PHONY: clients abuse
 
 ifeq ($(CUDA),1)
 test-cuda: $(BUILD)/tests-cuda.bin
@@ -362,6 +366,7 @@ help:
 	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
 	@echo "make real         real models (842 MB, fetched on the first start) compared with exact arithmetic"
 	@echo "make clients      chaski serve with clients that others wrote (needs their Python packages) and its page in Chromium"
+	@echo "make abuse        chaski serve under hostile clients while streams go on"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
 	@echo "make tsan         code that threads share, under ThreadSanitizer"
