@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/conversation/answer_rules.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -21,6 +22,8 @@ std::string template_text(const ConversationModel& model, const TemplateChoice& 
   return choice.given() ? choice.text : model.meta.str("tokenizer.chat_template", "");
 }
 
+bool shows_thoughts(const std::string& text) { return text.find("<think>") != std::string::npos; }
+
 }  // namespace
 
 Conversation::Conversation(const ConversationModel& model, const ConversationOptions& options)
@@ -31,6 +34,7 @@ Conversation::Conversation(const ConversationModel& model, const ConversationOpt
       tool_calling_(tools_, format_, template_text(model, options.chat_template), model.tokenizer,
                     model.name),
       system_(options.system) {
+  thinks_by_itself_ = shows_thoughts(template_text(model, options.chat_template));
   clear();
 }
 
@@ -41,11 +45,30 @@ void Conversation::change_model(const ConversationModel& model,
                       model.name);
   model_.emplace(model);
   format_ = std::move(format), tool_calling_ = std::move(calling);
+  thinks_by_itself_ = shows_thoughts(template_text(model, chat_template));
   rewriting_reported_ = false;
 }
 
 std::vector<TokenId> Conversation::tokens() const {
-  return messages_.empty() ? std::vector<TokenId>() : format_.render(messages_, false);
+  return messages_.empty() ? std::vector<TokenId>() : render(messages_, false);
+}
+
+std::vector<TokenId> Conversation::prompt() const {
+  const ChatMessage* const begun = begun_answer();
+  if (!begun) return render(messages_, true);
+  std::vector<TokenId> prompt = render(std::span(messages_).first(messages_.size() - 1), true);
+  append_begun(begun->content, prompt);
+  return prompt;
+}
+
+std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
+                                          bool add_generation_prompt,
+                                          std::optional<size_t>* rewritten) const {
+  const std::vector<ChatMessage> shown = tool_calling_.shown(messages);
+  std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
+  // A system message may be in front that the conversation does not have.
+  if (rewritten && *rewritten) **rewritten = std::min(**rewritten, messages.size() - 1);
+  return tokens;
 }
 
 void Conversation::set_system(const std::string& text) {
@@ -116,7 +139,7 @@ std::string Conversation::take_back() {
 std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options,
                                                   const OnAnswerEvent& on_event) {
   std::optional<size_t> rewritten;
-  std::vector<TokenId> prompt = format_.render(messages_, true, &rewritten);
+  std::vector<TokenId> prompt = render(messages_, true, &rewritten);
   // Reported once: a template that rewrites one answer rewrites all of them.
   if (rewritten && !std::exchange(rewriting_reported_, true)) {
     const auto question =
@@ -154,7 +177,7 @@ size_t Conversation::drop_turns(std::vector<TokenId>& prompt) {
                                    [](const ChatMessage& m) { return m.role == "user"; });
     if (next == kept.end()) break;
     kept.erase(kept.begin() + first, next);
-    prompt = format_.render(kept, true);
+    prompt = render(kept, true);
   }
   if (int(prompt.size()) >= model_->context_length) return 0;
   const size_t dropped = messages_.size() - kept.size();
@@ -168,7 +191,7 @@ int Conversation::kept_by_shift(std::span<const TokenId> prompt) const {
   const size_t first = has_system() ? 1 : 0;
   std::vector<ChatMessage> other(messages_.begin(), messages_.begin() + ptrdiff_t(first));
   other.push_back({"user", messages_[first].content.starts_with('a') ? "b" : "a"});
-  const std::vector<TokenId> tokens = format_.render(other, true);
+  const std::vector<TokenId> tokens = render(other, true);
   return int(std::mismatch(prompt.begin(), prompt.end(), tokens.begin(), tokens.end()).first -
              prompt.begin());
 }
@@ -201,11 +224,30 @@ void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& 
   parts.push_back({rest, false, true});
   const std::vector<TokenId> tokens = model_->tokenizer.encode_parts(parts);
   prompt.insert(prompt.end(), tokens.begin() + ptrdiff_t(before), tokens.end());
+}
+
+void Conversation::expect_room(std::span<const TokenId> prompt) const {
   if (int(prompt.size()) >= model_->context_length)
     throw ContextOverflow(fmt::format("the conversation with the beginning of its answer has {} "
                                       "tokens, but the context holds {} and the rest needs room",
                                       prompt.size(), model_->context_length),
                           prompt.size(), model_->context_length, false);
+}
+
+// A grammar constrains the answer after its thought, and leaves room for calls instead.
+void Conversation::constrain(std::span<const TokenId> prompt, GenerateOptions& options) const {
+  const Rules* rules = options.grammar ? &options.grammar->rules() : options.rules.get();
+  if (!rules) return;
+  std::shared_ptr<const Rules> own;
+  const auto use = [&](std::shared_ptr<const Rules> made) {
+    own = std::move(made), rules = own.get();
+  };
+  if (const ToolSyntax* syntax = tool_calling_.syntax(); syntax && syntax->can_be_forced)
+    use(rules_or_calls(*rules, *syntax, tools_.tools, model_->tokenizer));
+  const bool opened = ends_in_thought(prompt);
+  if (opened || (thinks_ && thinks_by_itself_))
+    use(rules_after_thought(*rules, opened, model_->tokenizer));
+  if (own) options.grammar = nullptr, options.rules = std::move(own);
 }
 
 Answer Conversation::answer(const GenerateOptions& options, bool may_force,
@@ -223,7 +265,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
   std::optional<AnswerStream> stream;
   try {
     std::vector<TokenId> prompt = fitting_prompt(options, on_event);
-    if (!begun.empty()) append_begun(begun, prompt);
+    if (!begun.empty()) append_begun(begun, prompt), expect_room(prompt);
     GenerateOptions all = options;
     for (const std::string& text : format_.stop_strings()) all.stop.push_back(text);
     all.spelled = tool_calling_.spelled();
@@ -240,6 +282,8 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
       answer.text = syntax->opens;
       const auto opens = model_->tokenizer.encode_with_control(answer.text);
       prompt.insert(prompt.end(), opens.begin(), opens.end());
+    } else if (begun.empty()) {
+      constrain(prompt, all);
     }
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
     stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, calls_before, on_event);

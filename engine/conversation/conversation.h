@@ -65,6 +65,8 @@ class Conversation {
   const std::vector<ChatMessage>& messages() const { return messages_; }
   // The tokens of the conversation without a generation prompt.
   std::vector<TokenId> tokens() const;
+  // The same with a generation prompt: what the next answer is generated after, if it fits.
+  std::vector<TokenId> prompt() const;
 
   bool has_system() const { return !messages_.empty() && messages_[0].role == "system"; }
   const std::string& system() const { return system_; }
@@ -94,7 +96,8 @@ class Conversation {
                                                 const GenerateOptions& options, const Sink& sink)>;
   // Generates the answer to the last message and appends it. If begun_answer() is set, the result
   // and the events contain only the text that the model adds to it, and may_force is ignored. Adds
-  // to `options` what the template and the tools need. `may_force`: the answer must be a tool call
+  // to `options` what the template and the tools need. A grammar of `options` applies after a
+  // thought, and allows a tool call instead of the text. `may_force`: the answer must be a tool call
   // if the tool choice says so. If the context is full and options.context_policy allows it, the
   // oldest turns are dropped first. On an error the last question is removed and the error is
   // thrown: ContextOverflow, Error(usage) with the template's own words, or what `generate` throws.
@@ -110,17 +113,22 @@ class Conversation {
   Settings load(const std::string& path);
 
  private:
+  std::vector<TokenId> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
+                              std::optional<size_t>* rewritten = nullptr) const;
+  void constrain(std::span<const TokenId> prompt, GenerateOptions& options) const;
   std::vector<TokenId> fitting_prompt(const GenerateOptions& options,
                                       const OnAnswerEvent& on_event);
   // Returns how many messages it dropped; 0 if that does not make enough room.
   size_t drop_turns(std::vector<TokenId>& prompt);
   int kept_by_shift(std::span<const TokenId> prompt) const;
   void append_begun(const std::string& begun, std::vector<TokenId>& prompt) const;
+  void expect_room(std::span<const TokenId> prompt) const;
   bool ends_in_thought(std::span<const TokenId> prompt) const;
   std::vector<ChatMessage>::iterator find_question();
 
   std::optional<ConversationModel> model_;  // optional: references cannot be assigned
   bool thinks_;
+  bool thinks_by_itself_ = false;  // answers may begin with a thought that the prompt does not open
   ToolOptions tools_;
   ChatTemplate format_;
   ToolCalling tool_calling_;

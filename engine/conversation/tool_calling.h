@@ -1,6 +1,7 @@
 // The tools of a conversation: how its model spells calls, and the rules that force one.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@ namespace chaski {
 struct ToolOptions {
   Tools tools;
   std::string choice = "auto";  // "auto", "required", or the name of a function
+  // If the chat template does not show tools, describe them in the system message.
+  bool may_describe = false;
 };
 
 class ToolCalling {
@@ -21,7 +24,7 @@ class ToolCalling {
   ToolCalling() = default;  // no tools
   // `template_text` is the Jinja text of the format, `model` its name for messages. Throws
   // Error(usage) if the chat template does not show tools, or if a call is required and cannot be
-  // forced.
+  // forced. With options.may_describe the template need not show tools.
   ToolCalling(const ToolOptions& options, const ChatTemplate& format,
               std::string_view template_text, const Tokenizer& tokenizer, const std::string& model);
 
@@ -31,6 +34,9 @@ class ToolCalling {
   const std::vector<TokenId>& spelled() const { return spelled_; }
   // The rules of a forced call, between syntax()->opens and syntax()->closes; null: not forced.
   const std::shared_ptr<const Rules>& forced() const { return forced_; }
+  // The same messages, as a template without tools can show them: the tools are described in the
+  // system message, and calls and results are text. Else the messages as they are.
+  std::vector<ChatMessage> shown(std::span<const ChatMessage> messages) const;
   // A line for the user if calls stay text, else empty.
   const std::string& notice() const { return notice_; }
 
@@ -39,6 +45,7 @@ class ToolCalling {
   std::vector<TokenId> spelled_;
   std::shared_ptr<const Rules> forced_;
   std::string notice_;
+  std::string description_;  // empty: the template shows the tools
 };
 
 }  // namespace chaski

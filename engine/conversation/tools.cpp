@@ -237,8 +237,7 @@ class AnswerReader {
     if (std::find(known.begin(), known.end(), name) == known.end())
       out_.faults.push_back(fmt::format("the model calls the unknown function \"{}\", expected {}",
                                         escaped(name), expected_names(name, known)));
-    out_.calls.push_back(
-        {fmt::format("call{:05}", before_ + out_.calls.size() + 1), name, written(arguments)});
+    out_.calls.push_back({id_of_call(before_ + out_.calls.size()), name, written(arguments)});
     return true;
   }
 
@@ -251,6 +250,13 @@ class AnswerReader {
 };
 
 }  // namespace
+
+std::string id_of_call(size_t before) { return fmt::format("call{:05}", before + 1); }
+
+bool same_json(std::string_view a, std::string_view b) {
+  const Members one = Members::parse(a, nullptr, false), other = Members::parse(b, nullptr, false);
+  return !one.is_discarded() && one == other;
+}
 
 bool is_json_object(std::string_view text) {
   return text.starts_with('{') && end_of_json(text) == text.size() && Members::accept(text);
@@ -282,6 +288,12 @@ jinja::Value Tools::value() const {
   for (Members& tool : list)
     if (!is_wrapped(tool)) tool = {{"type", "function"}, {"function", tool}};
   return value_of(list, budget);
+}
+
+std::string Tools::lines() const {
+  std::string all;
+  for (const Members& tool : Members::parse(text_)) all += written(function_of(tool)) + "\n";
+  return all;
 }
 
 std::string Tools::schema_of_call(std::string_view name, std::string_view arguments) const {
@@ -329,6 +341,8 @@ const ToolSyntax* tool_syntax(std::string_view chat_template) {
                                [&](const ToolSyntax& syntax) { return has(syntax.mark); });
   return at == std::end(kSyntaxes) ? nullptr : at;
 }
+
+const ToolSyntax& common_tool_syntax() { return kSyntaxes[0]; }
 
 ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
                        size_t calls_before) {

@@ -29,6 +29,8 @@ class Tools {
   const std::vector<std::string>& names() const { return names_; }
   // The value for the template. All its characters are marked as not from the template.
   jinja::Value value() const;
+  // A line of JSON for each function: its name, description and parameters.
+  std::string lines() const;
   // A JSON schema of one call of the function `name`, or of any function if `name` is empty.
   // `arguments` is the family's key for the arguments.
   std::string schema_of_call(std::string_view name, std::string_view arguments) const;
@@ -42,6 +44,11 @@ class Tools {
 // "arguments": {...}}}. All its characters are marked as not from the template.
 jinja::Value value_of_call(const ToolCall& call);
 
+// "call00001" for the first call of a conversation, which `before` = 0 others precede.
+std::string id_of_call(size_t before);
+
+// True if both texts are JSON of the same value.
+bool same_json(std::string_view a, std::string_view b);
 // True if the text is one JSON object and nothing else, nested at most 50 levels.
 bool is_json_object(std::string_view text);
 
@@ -60,6 +67,8 @@ struct ToolSyntax {
 std::optional<bool> begins_bare_call(std::string_view answer);
 // Chosen by the text of a template; null: the spelling of calls is unknown.
 const ToolSyntax* tool_syntax(std::string_view chat_template);
+// For models whose template has none: <tool_call> around JSON, the spelling of most models.
+const ToolSyntax& common_tool_syntax();
 
 struct ToolAnswer {
   std::string content;  // without the calls and the white space around them

@@ -147,10 +147,13 @@ void Rules::define(Rule rule, Part part) {
   rules_[size_t(rule)].begin = part.begin, rules_[size_t(rule)].end = part.end;
 }
 
+void Rules::fail_for_states() const {
+  fail(code_, "{}: the grammar needs more than {} states, expected fewer or smaller repetitions",
+       name_, kMostStates);
+}
+
 Rules::State Rules::state() {
-  if (states_ == kMostStates)
-    fail(code_, "{}: the grammar needs more than {} states, expected fewer or smaller repetitions",
-         name_, kMostStates);
+  if (states_ == kMostStates) fail_for_states();
   return states_++;
 }
 
@@ -199,6 +202,27 @@ Rules::Part Rules::call(Rule rule) {
   const Part part{state(), state()};
   calls_.push_back({part.begin, part.end, rule});
   return part;
+}
+
+Rules::Rule Rules::copy(const Rules& other) {
+  if (other.states_ > kMostStates - states_) fail_for_states();
+  const State to = states_;
+  const auto rule = Rule(rules_.size()), literal = int32_t(literals_.size());
+  states_ += other.states_;
+  for (Known known : other.rules_) {
+    known.begin += to, known.end += to;
+    rules_.push_back(std::move(known));
+  }
+  for (const ByteEdge& e : other.bytes_) bytes_.push_back({e.from + to, e.to + to, e.low, e.high});
+  for (const SkipEdge& e : other.skips_) skips_.push_back({e.from + to, e.to + to});
+  for (const TokenEdge& e : other.tokens_)
+    tokens_.push_back({e.from + to, e.to + to, e.literal + literal});
+  for (const CallEdge& e : other.calls_)
+    calls_.push_back({e.from + to, e.to + to, e.rule + rule});
+  literals_.insert(literals_.end(), other.literals_.begin(), other.literals_.end());
+  for (State s = 0; s < State(other.distinct_.size()); ++s)
+    if (other.is_distinct(s)) mark_distinct(s + to);
+  return rule + other.root_;
 }
 
 Rules::Part Rules::chain(Part first, Part second) {

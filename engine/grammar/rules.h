@@ -113,6 +113,8 @@ class Rules {
   Part one_of(const CodeSet& codes);  // in UTF-8
   Part token(TokenLiteral literal);
   Part call(Rule rule);
+  // Adds all rules of a finished grammar and returns its root.
+  Rule copy(const Rules& other);
   Part chain(Part first, Part second);
   Part either(std::span<const Part> parts);       // of no parts: a part that no text fits
   Part repeated(Part part, int least, int most);  // most may be kUnlimited
@@ -154,6 +156,7 @@ class Rules {
   void expect_no_left_recursion(const std::vector<bool>& empty) const;
   void index_edges();
   [[noreturn]] void wrong(Rule rule, const std::string& what) const;
+  [[noreturn]] void fail_for_states() const;
 
   std::string name_;
   Exit code_;
