@@ -71,9 +71,6 @@ class MessageReader {
         for (const Field& block : content.items()) read_block(role, block);
       thought_.clear();
     }
-    if (!all_.empty() && all_.back().role == "assistant")
-      items.back()["role"].refuse(
-          "is assistant, expected user in the last message: chaski does not continue an answer");
     if (std::ranges::count(all_, "user", &ChatMessage::role) == 0)
       messages.refuse("has no message of a user with a text, expected at least one");
     return std::move(all_);
@@ -236,7 +233,6 @@ void read_anthropic_settings(const Api& api, const ServedModel& served, const Fi
     read_stops(*stops, request.settings.request);
   read_output(fields, request.settings);
   limit_tokens(api, request.settings);
-  expect_no_grammar_with_tools(request);
   fields.accept({"metadata", "service_tier", "context_management", "betas", "inference_geo",
                  "cache_control", "speed", "user_profile_id", "workspace_id", "diagnostics"});
   expect_only(fields, "container", nullptr);
@@ -301,7 +297,7 @@ class AnthropicReply {
     const Finish finish = answer.result.finish;
     const char* reason = !answer.calls.empty()      ? "tool_use"
                          : stop                     ? "stop_sequence"
-                         : finish == Finish::length ? "max_tokens"
+                         : finish == Finish::length || finish == Finish::interrupted ? "max_tokens"
                          : finish == Finish::full   ? "model_context_window_exceeded"
                                                     : "end_turn";
     OrderedJson json = {{"stop_reason", reason}, {"stop_sequence", nullptr}};
@@ -341,7 +337,9 @@ class AnthropicReply {
       put("ping", OrderedJson::object());
     if (event.kind == Kind::reasoning) add("thinking", "thinking_delta", "thinking", event.text);
     if (event.kind == Kind::text) add("text", "text_delta", "text", event.text);
-    if (event.kind == Kind::call) put_call(*event.call);
+    if (event.kind == Kind::call_begun) begin_call(*event.call);
+    if (event.kind == Kind::call_part)
+      put_delta({{"type", "input_json_delta"}, {"partial_json", event.text}});
   }
 
   void begin(size_t cached) {
@@ -375,12 +373,11 @@ class AnthropicReply {
     }
     put_delta({{"type", delta}, {name, text}});
   }
-  void put_call(const ToolCall& call) {
+  void begin_call(const ToolCall& call) {
     open("tool_use", {{"type", "tool_use"},
                       {"id", call.id},
                       {"name", call.name},
                       {"input", OrderedJson::object()}});
-    put_delta({{"type", "input_json_delta"}, {"partial_json", call.arguments}});
   }
 
   void put_end(const ChatAnswer& answer) {
@@ -422,7 +419,7 @@ void count_anthropic_tokens(Api& api, const Call& call, Reply& reply) {
   const ChatRequest request = read_anthropic(api, *served, body);
   const auto conversation = conversation_of(*served, request);
   try {
-    const size_t count = conversation->format().render(conversation->messages(), true).size();
+    const size_t count = conversation->prompt().size();
     reply.whole(200, kJsonType, written({{"input_tokens", count}}));
   } catch (const Error& error) {
     throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), "messages");

@@ -20,6 +20,7 @@ struct ApiError : std::runtime_error {
   std::string type, code;  // OpenAI's: "invalid_request_error", "context_length_exceeded"
   std::string param;       // the path of the field: "messages[2].content"; empty: no field
   int prompt_tokens = 0, context = 0;  // of context_length_exceeded, if they are known
+  double retry_seconds = 0;            // 429, 503: when the same request may succeed; 0: unknown
 };
 
 // 400 for a field that is wrong or cannot be honoured. `path` also begins the message.

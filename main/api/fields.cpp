@@ -120,11 +120,12 @@ int Field::whole(int least, int most) const {
   return int(value);
 }
 
-uint64_t Field::unsigned_whole() const {
-  if (!json_->is_number_integer()) wrong("a whole number, at least -1");
+std::optional<uint64_t> Field::unsigned_whole() const {
   if (json_->is_number_unsigned()) return json_->get<uint64_t>();
-  if (json_->get<int64_t>() < -1) wrong("a whole number, at least -1");
-  return json_->get<uint64_t>();
+  if (!json_->is_number_integer() || json_->get<int64_t>() < -1)
+    wrong("a whole number, -1 to 18446744073709551615");
+  const auto value = json_->get<int64_t>();
+  return value < 0 ? std::nullopt : std::optional(uint64_t(value));
 }
 
 double Field::number(const Range& range) const {

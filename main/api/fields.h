@@ -52,7 +52,7 @@ class Field {
   std::string one_of(const std::vector<std::string>& names) const;
   bool flag() const;
   int whole(int least, int most = std::numeric_limits<int>::max()) const;
-  uint64_t unsigned_whole() const;  // a JSON number or -1 as the largest number
+  std::optional<uint64_t> unsigned_whole() const;  // nothing for -1
   double number(const Range& range = {}) const;
   std::vector<std::string> texts() const;                      // one text, or a list of texts
   std::vector<Field> items() const;                            // of a list

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
 
 #include "engine/sampling/steps.h"
 #include "main/api/openai.h"
@@ -49,49 +51,102 @@ std::vector<TokenId> infill_prompt(const ServedModel& served, const Field& field
                      text_or_nothing(fields, "prompt"));
 }
 
-// /completion and /infill: one answer, whole or streamed.
+// The settings as llama-server names them.
+OrderedJson settings_json(const RequestSettings& settings) {
+  OrderedJson values = {{"n_predict", settings.max_tokens},
+                        {"max_tokens", settings.max_tokens},
+                        {"seed", settings.sampling.seed},
+                        {"stop", settings.stop},
+                        {"ignore_eos", settings.ignore_end},
+                        {"n_probs", settings.scored.value_or(0)}};
+  each_parameter(settings.sampling, [&](const auto& part, const auto& parameter) {
+    values[names_of_parameter(parameter.flag).back()] = part.*parameter.value;
+  });
+  OrderedJson samplers = OrderedJson::array();
+  for (const SamplerStep step : settings.sampling.steps) samplers.push_back(name_of(step));
+  values["samplers"] = samplers;
+  return values;
+}
+
+struct LlamaAsked {
+  std::vector<std::vector<TokenId>> prompts;
+  AnswerSettings settings;
+  StreamChoice stream;
+  bool tokens = false;              // the response has them
+  std::vector<std::string> fields;  // "generation_settings/seed": only these; empty: all
+};
+
+// /completion and /infill: an answer to each prompt, whole or streamed.
 class LlamaReply {
  public:
-  LlamaReply(const ServedModel& served, TextRequest request, StreamChoice stream, bool tokens,
-             Reply& reply)
-      : served_(served),
-        request_(std::move(request)),
-        stream_(stream),
-        tokens_wanted_(tokens),
-        reply_(reply) {}
+  LlamaReply(const ServedModel& served, const LlamaAsked& asked, Reply& reply)
+      : served_(served), asked_(asked), reply_(reply), parts_(asked.prompts.size()) {}
 
   void answer(const std::vector<std::string>& warnings) {
-    const GenerateResult result =
-        complete_text(served_, request_, 0, reply_.gone(), [&](const ChatEvent& e) { take(e); });
-    OrderedJson json = {{"index", 0},
-                        {"content", stream_.stream ? "" : result.text},
+    std::vector<std::string> texts(asked_.prompts.size());
+    answer_all(int(texts.size()), [&](int i) {
+      const size_t text = size_t(i);
+      const GenerateResult result =
+          complete_text(served_, {asked_.prompts[text], asked_.settings}, 0, reply_.gone(),
+                        [&](const ChatEvent& event) { take(text, event); });
+      texts[text] = whole(text, result, warnings);
+      if (!asked_.stream.stream) return;
+      const std::scoped_lock lock(mutex_);
+      begin();
+      reply_.part("data: " + texts[text] + "\n\n");
+    });
+    if (asked_.stream.stream) return reply_.end();
+    reply_.whole(200, kJsonType,
+                 texts.size() == 1 ? texts[0] : fmt::format("[{}]", fmt::join(texts, ",")));
+  }
+
+ private:
+  static constexpr const char* kLogged = "completion_probabilities";
+
+  std::string whole(size_t text, const GenerateResult& result,
+                    std::vector<std::string> warnings) const {
+    const bool streamed = asked_.stream.stream;
+    note_cut(result, warnings);
+    const Tokenizer& tokenizer = served_.engine().tokenizer();
+    OrderedJson json = {{"index", text},
+                        {"content", streamed ? "" : result.text},
                         {"tokens", OrderedJson::array()},
                         {"id_slot", -1},
                         {"stop", true},
                         {"model", served_.name},
                         {"tokens_predicted", result.tokens.size()},
                         {"tokens_evaluated", result.prompt_tokens},
+                        {"generation_settings", settings_json(asked_.settings.request)},
+                        {"prompt", text_of(tokenizer, asked_.prompts[text])},
                         {"has_new_line", result.text.find('\n') != std::string::npos},
-                        {"truncated", result.dropped_tokens > 0},
+                        {"truncated", result.dropped_tokens > 0 || result.finish == Finish::full},
                         {"stop_type", stop_type(result.finish)},
                         {"tokens_cached", size_t(result.prompt_tokens) + result.tokens.size()},
                         {"timings", timings_json(result)}};
-    if (tokens_wanted_ && !stream_.stream) json["tokens"] = result.tokens;
-    const bool logged = !stream_.stream && !result.log_probabilities.empty();
+    if (asked_.tokens && !streamed) json["tokens"] = result.tokens;
+    const bool logged = !streamed && !result.log_probabilities.empty();
     if (logged) json[kLogged] = nullptr;
-    add_remarks(json, request_.settings.request.sampling.seed, warnings);
-    if (!stream_.stream) {
-      std::string text = written(json);
-      if (logged) put_member(text, kLogged, logged_text(result));
-      return reply_.whole(200, kJsonType, text);
-    }
-    begin();
-    reply_.part(sent_event(json));
-    reply_.end();
+    add_remarks(json, asked_.settings.request.sampling.seed, warnings);
+    if (!asked_.fields.empty() && !streamed) json = chosen(json);
+    std::string all = written(json);
+    if (logged && json.contains(kLogged)) put_member(all, kLogged, logged_text(result));
+    return all;
   }
-
- private:
-  static constexpr const char* kLogged = "completion_probabilities";
+  // The members that the request names, by their paths.
+  OrderedJson chosen(const OrderedJson& json) const {
+    OrderedJson out = OrderedJson::object();
+    for (const std::string& path : asked_.fields) {
+      const OrderedJson* at = &json;
+      for (size_t begin = 0; at && begin <= path.size();) {
+        const size_t end = std::min(path.find('/', begin), path.size());
+        const std::string name = path.substr(begin, end - begin);
+        at = at->is_object() && at->contains(name) ? &(*at)[name] : nullptr;
+        begin = end + 1;
+      }
+      if (at) out[path] = *at;
+    }
+    return out;
+  }
 
   std::string logged_text(const GenerateResult& result) const {
     std::string text = "[";
@@ -108,73 +163,77 @@ class LlamaReply {
            : finish == Finish::interrupted ? "none"
                                            : "limit";
   }
+
+  struct Part {
+    std::vector<TokenId> pending;  // drawn, in no part yet
+    OrderedJson logged = OrderedJson::array();
+    RunningTimings timings;
+  };
+
   void begin() {
     if (!std::exchange(begun_, true)) reply_.begin(kEventStream);
   }
-  void take(const ChatEvent& event) {
+  void take(size_t text, const ChatEvent& event) {
     using Kind = ChatEvent::Kind;
-    if (!stream_.stream || event.kind == Kind::prompt) return;
+    if (!asked_.stream.stream || event.kind == Kind::prompt) return;
+    const std::scoped_lock lock(mutex_);
     begin();
-    if (event.kind == Kind::reading && stream_.progress) {
-      if (!cached_) cached_ = event.count;
-      OrderedJson json = part("");
-      json["prompt_progress"] = progress_json(event.count, event.all, *cached_, 0);
+    Part& part = parts_[text];
+    part.timings.take(event);
+    if (event.kind == Kind::reading && asked_.stream.progress) {
+      OrderedJson json = part_json(text, "");
+      json["prompt_progress"] = part.timings.progress();
       reply_.part(sent_event(json));
     }
     if (event.kind == Kind::token) {
-      ++drawn_;
-      pending_.push_back(event.token);
+      part.pending.push_back(event.token);
       if (event.log_probabilities)
-        logged_.push_back(log_probability_json(served_.engine().tokenizer(), event.token,
-                                               *event.log_probabilities));
+        part.logged.push_back(log_probability_json(served_.engine().tokenizer(), event.token,
+                                                   *event.log_probabilities));
     }
-    if (event.kind == Kind::text) reply_.part(sent_event(part(event.text)));
+    if (event.kind == Kind::text) reply_.part(sent_event(part_json(text, event.text)));
   }
-  OrderedJson part(std::string_view text) {
-    OrderedJson json = {{"index", 0},
+  OrderedJson part_json(size_t index, std::string_view text) {
+    Part& part = parts_[index];
+    OrderedJson json = {{"index", index},
                         {"content", text},
-                        {"tokens", std::exchange(pending_, {})},
+                        {"tokens", std::exchange(part.pending, {})},
                         {"stop", false},
                         {"id_slot", -1},
-                        {"tokens_predicted", drawn_},
-                        {"tokens_evaluated", request_.prompt.size()}};
-    if (!logged_.empty()) json[kLogged] = std::exchange(logged_, OrderedJson::array());
+                        {"tokens_predicted", part.timings.drawn()},
+                        {"tokens_evaluated", asked_.prompts[index].size()}};
+    if (!part.logged.empty()) json[kLogged] = std::exchange(part.logged, OrderedJson::array());
+    if (asked_.stream.timings) json["timings"] = part.timings.json();
     return json;
   }
 
   const ServedModel& served_;
-  const TextRequest request_;
-  const StreamChoice stream_;
-  const bool tokens_wanted_;
+  const LlamaAsked& asked_;
   Reply& reply_;
-  std::vector<TokenId> pending_;  // drawn, in no part yet
-  OrderedJson logged_ = OrderedJson::array();
-  std::optional<size_t> cached_;
-  int drawn_ = 0;
+  std::mutex mutex_;  // guards what follows, and the reply
+  std::vector<Part> parts_;
   bool begun_ = false;
 };
 
-void answer_text(Api& api, Body& body, const ServedModel& served, std::vector<TokenId> prompt,
-                 Reply& reply) {
+void answer_text(Api& api, Body& body, const ServedModel& served, LlamaAsked asked, Reply& reply) {
   const Field fields = body.fields();
-  TextRequest request{std::move(prompt), read_settings(fields, served.defaults)};
+  asked.settings = read_settings(fields, served.defaults);
+  RequestSettings& settings = asked.settings.request;
   if (const auto most = fields.find("n_probs"))
-    if (const int n = most->whole(0, kMostProbabilities); n > 0)
-      request.settings.request.scored = n;
+    if (const int n = most->whole(0, kMostProbabilities); n > 0) settings.scored = n;
   if (const auto keep = fields.find("n_keep")) {
     const int n = keep->whole(-1);
-    request.settings.request.keep = n < 0 ? int(request.prompt.size()) : n;
+    settings.keep = n < 0 ? int(asked.prompts[0].size()) : n;
   }
-  limit_tokens(api, request.settings);
-  const StreamChoice stream = read_stream(fields);
-  const auto tokens = fields.find("return_tokens");
-  const bool wanted = tokens && tokens->flag();
+  limit_tokens(api, asked.settings);
+  asked.stream = read_stream(fields);
+  if (const auto tokens = fields.find("return_tokens")) asked.tokens = tokens->flag();
+  if (const auto chosen = fields.find("response_fields")) asked.fields = chosen->texts();
   fields.accept({"cache_prompt", "id_slot", "n_discard", "n_indent"});
-  for (const char* name : {"post_sampling_probs", "timings_per_token"})
-    expect_only(fields, name, false);
+  expect_only(fields, "post_sampling_probs", false);
   for (const char* name : {"min_keep", "t_max_predict_ms"}) expect_only(fields, name, 0);
   expect_only(fields, "n", 1);
-  LlamaReply(served, std::move(request), stream, wanted, reply).answer(body.warnings());
+  LlamaReply(served, asked, reply).answer(body.warnings());
 }
 
 }  // namespace
@@ -205,13 +264,23 @@ std::vector<TokenId> hole_prompt(const ServedModel& served, const std::string& b
 void answer_llama_completion(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
-  answer_text(api, body, *served, tokens_of(*served, body.fields()["prompt"]), reply);
+  const Field prompt = body.fields()["prompt"];
+  LlamaAsked asked;
+  if (is_one_prompt(prompt)) {
+    asked.prompts = {tokens_of(*served, prompt)};
+  } else {
+    expect_few_texts(prompt.json().size());
+    for (const Field& one : prompt.items()) asked.prompts.push_back(tokens_of(*served, one));
+  }
+  answer_text(api, body, *served, std::move(asked), reply);
 }
 
 void answer_infill(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
-  answer_text(api, body, *served, infill_prompt(*served, body.fields()), reply);
+  LlamaAsked asked;
+  asked.prompts = {infill_prompt(*served, body.fields())};
+  answer_text(api, body, *served, std::move(asked), reply);
 }
 
 void answer_tokenize(Api& api, const Call& call, Reply& reply) {
@@ -247,12 +316,15 @@ void answer_apply_template(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
   ChatRequest request;
+  request.thinks = served->defaults.thinks;
   request.messages = read_messages(body.fields()["messages"]);
   read_tools(body.fields(), request);
   read_thinking(body.fields(), body, request);
+  const auto open = body.fields().find("add_generation_prompt");
   const auto conversation = conversation_of(*served, request);
   try {
-    const auto tokens = conversation->format().render(conversation->messages(), true);
+    const auto tokens =
+        open && !open->flag() ? conversation->tokens() : conversation->prompt();
     reply.whole(200, kJsonType,
                 written({{"prompt", text_of(served->engine().tokenizer(), tokens)}}));
   } catch (const Error& error) {
@@ -263,14 +335,8 @@ void answer_apply_template(Api& api, const Call& call, Reply& reply) {
 void answer_props(Api& api, const Call&, Reply& reply) {
   const auto served = api.model("");
   const Engine& engine = served->engine();
-  const RequestSettings& settings = served->defaults.request;
-  OrderedJson values = {{"n_predict", settings.max_tokens}, {"stop", settings.stop}};
-  each_parameter(settings.sampling, [&](const auto& part, const auto& parameter) {
-    values[names_of_parameter(parameter.flag).back()] = part.*parameter.value;
-  });
-  OrderedJson samplers = OrderedJson::array();
-  for (const SamplerStep step : settings.sampling.steps) samplers.push_back(name_of(step));
-  values["samplers"] = samplers;
+  OrderedJson values = settings_json(served->defaults.request);
+  if (served->defaults.random_seed) values["seed"] = -1;
   const std::string text = engine.meta().str("tokenizer.chat_template", "");
   reply.whole(200, kJsonType,
               written({{"default_generation_settings",

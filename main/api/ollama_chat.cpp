@@ -166,11 +166,12 @@ void answer_request(const ServedModel& served, const ChatRequest& request, Ollam
 }
 
 void answer_raw(const ServedModel& served, const TextRequest& request, OllamaReply& out,
-                const std::vector<std::string>& warnings, Reply& reply) {
+                std::vector<std::string> warnings, Reply& reply) {
   ChatAnswer answer;
   answer.result = complete_text(served, request, 0, reply.gone(),
                                 [&](const ChatEvent& event) { out.take(event); });
   answer.content = answer.result.text;
+  note_cut(answer.result, warnings);
   out.end(answer, warnings, request.settings.request.sampling.seed);
 }
 
@@ -188,7 +189,6 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   read_ollama_options(fields, *served, request.settings);
   read_ollama_format(fields, request.settings);
   limit_tokens(api, request.settings);
-  expect_no_grammar_with_tools(request);
   const auto messages = fields.find("messages");
   if (!messages || (messages->is_list() && messages->json().empty())) return out.end_loaded();
   for (const Field& message : messages->items()) refuse_images(message);

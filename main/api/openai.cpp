@@ -61,7 +61,10 @@ std::span<const Route> openai_routes() {
       {"GET", "/v1/models/", show_model, kOpenAi, false},
       {"POST", "/v1/embeddings", refuse_embeddings, kOpenAi, false},
       {"POST", "/v1/rerank", refuse_rerank, kOpenAi, false},
+      {"POST", "/v1/chat/completions/input_tokens", count_chat_tokens, kOpenAi, false},
       {"POST", "/chat/completions", answer_openai_chat, kOpenAi},
+      {"POST", "/chat/completions/input_tokens", count_chat_tokens, kOpenAi, false},
+      {"POST", "/responses", answer_openai_responses, kResponses},
       {"GET", "/models", list_models, kOpenAi, false},
   };
   return kRoutes;

@@ -6,6 +6,7 @@
 namespace chaski {
 
 void answer_openai_chat(Api& api, const Call& call, Reply& reply);
+void count_chat_tokens(Api& api, const Call& call, Reply& reply);
 void answer_openai_completions(Api& api, const Call& call, Reply& reply);
 void answer_openai_responses(Api& api, const Call& call, Reply& reply);
 void get_openai_response(Api& api, const Call& call, Reply& reply);

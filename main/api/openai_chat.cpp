@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -18,12 +17,30 @@ void accept_idle_fields(const Field& fields) {
                  "prompt_cache_key", "prompt_cache_retention", "cache_prompt", "id_slot", "slot_id",
                  "n_keep", "n_discard", "reasoning_format", "keep_alive", "ttl"});
   for (const char* name : {"audio", "web_search_options"}) expect_only(fields, name, nullptr);
-  for (const char* name : {"post_sampling_probs", "timings_per_token", "thinking_forced_open"})
+  for (const char* name : {"post_sampling_probs", "thinking_forced_open"})
     expect_only(fields, name, false);
   for (const char* name : {"min_keep", "t_max_predict_ms"}) expect_only(fields, name, 0);
   expect_only(fields, "modalities", OrderedJson::array({"text"}));
-  expect_only(fields, "add_generation_prompt", true);
   expect_only(fields, "verbosity", "medium");
+}
+
+// An assistant's message at the end is the beginning of the answer, also without these fields.
+void read_continuation(const Field& fields, const std::vector<ChatMessage>& messages) {
+  const auto is = [&](const char* name, bool value) {
+    const auto field = fields.find(name);
+    return field && field->flag() == value;
+  };
+  const bool begun = messages.back().role == "assistant";
+  const bool continues = is("continue_final_message", true);
+  if (continues && is("add_generation_prompt", true))
+    fields["continue_final_message"].refuse(
+        "and add_generation_prompt are both true, expected one of them");
+  if (continues && !begun)
+    fields["continue_final_message"].refuse(
+        "is true, expected an assistant's message at the end of messages");
+  if (!begun && is("add_generation_prompt", false))
+    fields["add_generation_prompt"].refuse(
+        "is false, expected true, or an assistant's message at the end of messages");
 }
 
 ChatRequest read_request(const Api& api, const ServedModel& served, Body& body) {
@@ -38,7 +55,7 @@ ChatRequest read_request(const Api& api, const ServedModel& served, Body& body) 
   read_log_probabilities(fields, request.settings);
   read_thinking(fields, body, request);
   limit_tokens(api, request.settings);
-  expect_no_grammar_with_tools(request);
+  read_continuation(fields, request.messages);
   accept_idle_fields(fields);
   return request;
 }
@@ -56,7 +73,7 @@ class ChatReply {
 
   void answer(int n) {
     std::vector<ChatAnswer> answers(static_cast<size_t>(n));
-    logged_.resize(size_t(n));
+    logged_.resize(size_t(n)), timings_.resize(size_t(n));
     answer_all(n, [&](int i) {
       answers[size_t(i)] = answer_chat(served_, request_, i, reply_.gone(),
                                        [&](const ChatEvent& event) { take(i, event); });
@@ -66,8 +83,6 @@ class ChatReply {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   OrderedJson head(const char* object) const {
     return {{"id", id_},
             {"object", object},
@@ -85,6 +100,8 @@ class ChatReply {
       choice["logprobs"] = OrderedJson::parse(logprobs_text(logged));
     json["choices"] = OrderedJson::array({std::move(choice)});
     if (choice_.usage) json["usage"] = nullptr;
+    if (choice_.timings && timings_[size_t(i)].drawn() > 0)
+      json["timings"] = timings_[size_t(i)].json();
     return json;
   }
   void put(const OrderedJson& json) { reply_.part(sent_event(json)); }
@@ -103,10 +120,13 @@ class ChatReply {
     if (event.kind == Kind::token && event.log_probabilities) log(logged_[size_t(i)], event);
     if (!choice_.stream || event.kind == Kind::prompt) return;
     begin(i);
-    if (event.kind == Kind::reading && choice_.progress) put_progress(i, event);
+    timings_[size_t(i)].take(event);
+    if (event.kind == Kind::reading && choice_.progress) put_progress(i);
     if (event.kind == Kind::reasoning) put(chunk(i, {{"reasoning_content", event.text}}));
     if (event.kind == Kind::text) put(chunk(i, {{"content", event.text}}));
-    if (event.kind == Kind::call) put_call(i, event);
+    if (event.kind == Kind::call_begun) begin_call(i, event);
+    if (event.kind == Kind::call_part)
+      put_call(i, {{"index", event.count}, {"function", {{"arguments", event.text}}}});
   }
 
   void log(std::string& logged, const ChatEvent& event) {
@@ -118,24 +138,20 @@ class ChatReply {
     return R"({"content":[)" + logged + R"(],"refusal":null})";
   }
 
-  void put_progress(int i, const ChatEvent& event) {
-    if (!cached_) cached_ = event.count;
-    const std::chrono::duration<double, std::milli> took = Clock::now() - start_;
+  void put_progress(int i) {
     OrderedJson json = chunk(i, OrderedJson::object());
-    json["prompt_progress"] = progress_json(event.count, event.all, *cached_, took.count());
+    json["prompt_progress"] = timings_[size_t(i)].progress();
     put(json);
   }
 
   // The id and the name come first, then the arguments.
-  void put_call(int i, const ChatEvent& event) {
-    OrderedJson call = tool_calls_json({event.call, 1})[0];
-    call["function"]["arguments"] = "";
-    OrderedJson first = {{"index", event.count}};
-    first.update(call);
-    put(chunk(i, {{"tool_calls", OrderedJson::array({first})}}));
-    const OrderedJson rest = {{"index", event.count},
-                              {"function", {{"arguments", event.call->arguments}}}};
-    put(chunk(i, {{"tool_calls", OrderedJson::array({rest})}}));
+  void begin_call(int i, const ChatEvent& event) {
+    OrderedJson call = {{"index", event.count}};
+    call.update(tool_calls_json({event.call, 1})[0]);
+    put_call(i, std::move(call));
+  }
+  void put_call(int i, OrderedJson call) {
+    put(chunk(i, {{"tool_calls", OrderedJson::array({std::move(call)})}}));
   }
 
   void put_end(int i, const ChatAnswer& answer) {
@@ -153,6 +169,7 @@ class ChatReply {
       OrderedJson json = head("chat.completion.chunk");
       json["choices"] = OrderedJson::array();
       json["usage"] = usage_json(usage(answers));
+      json["timings"] = timings(answers);
       put(json);
     }
     reply_.part("data: [DONE]\n\n");
@@ -180,7 +197,7 @@ class ChatReply {
       choices += (i > 0 ? "," : "") + text;
     }
     json["usage"] = usage_json(usage(answers));
-    json["timings"] = timings_json(answers[0].result);
+    json["timings"] = timings(answers);
     add_remarks(json, request_.settings.request.sampling.seed, remarks(answers));
     std::string text = written(json);
     put_member(text, "choices", "[" + choices + "]");
@@ -191,6 +208,13 @@ class ChatReply {
     Usage sum;
     for (const ChatAnswer& answer : answers) sum.add(answer.result, answer.reasoning_tokens);
     return sum;
+  }
+  static OrderedJson timings(std::span<const ChatAnswer> answers) {
+    std::vector<GenerateResult> results;
+    for (const ChatAnswer& answer : answers) results.push_back(answer.result);
+    Timings sum;
+    sum.add(results);
+    return sum.json();
   }
   std::vector<std::string> remarks(std::span<const ChatAnswer> answers) const {
     std::vector<std::string> all = warnings_;
@@ -206,11 +230,10 @@ class ChatReply {
   Reply& reply_;
   const std::string id_ = new_id("chatcmpl-");
   const int64_t created_ = unix_time();
-  const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;                 // guards what follows, and the reply
   std::vector<std::string> logged_;  // JSON of log probabilities that no chunk has yet, by answer
   std::vector<bool> begun_;
-  std::optional<size_t> cached_;
+  std::vector<RunningTimings> timings_;
 };
 
 }  // namespace
@@ -238,6 +261,19 @@ void read_log_probabilities(const Field& fields, AnswerSettings& settings) {
     if (most > 0 || on) settings.request.scored = most;
   } else if (on) {
     settings.request.scored = 0;
+  }
+}
+
+void count_chat_tokens(Api& api, const Call& call, Reply& reply) {
+  Body body(call.body);
+  const std::shared_ptr<const ServedModel> served = model_of(api, body.fields());
+  const auto conversation = conversation_of(*served, read_request(api, *served, body));
+  try {
+    const size_t count = conversation->prompt().size();
+    reply.whole(200, kJsonType,
+                written({{"object", "response.input_tokens"}, {"input_tokens", count}}));
+  } catch (const Error& error) {
+    throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), "messages");
   }
 }
 

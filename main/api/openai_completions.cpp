@@ -10,7 +10,6 @@ namespace chaski {
 namespace {
 
 constexpr int kMostLogProbabilities = 5;  // as OpenAI
-constexpr size_t kMostTexts = 256;        // of one request
 
 struct Completion {
   std::vector<std::string> prompts;  // texts, for `echo`
@@ -22,21 +21,13 @@ struct Completion {
   size_t answers() const { return tokens.size() * size_t(n); }
 };
 
-void expect_few_texts(size_t all) {
-  if (all > kMostTexts)
-    refuse_field("prompt",
-                 fmt::format("asks for {} texts in all, expected at most {}", all, kMostTexts));
-}
-
 void read_prompts(const ServedModel& served, const Field& prompt, Completion& out) {
   const auto add = [&](const Field& one) {
     out.tokens.push_back(tokens_of(served, one));
     out.prompts.push_back(one.is_text() ? one.text()
                                         : served.engine().tokenizer().decode(out.tokens.back()));
   };
-  // A list of numbers is one prompt, a list of texts or of lists several.
-  const bool several = prompt.is_list() && !prompt.json().empty() && !prompt.json()[0].is_number();
-  if (!several) return add(prompt);
+  if (is_one_prompt(prompt)) return add(prompt);
   expect_few_texts(prompt.json().size());
   for (const Field& one : prompt.items()) add(one);
 }
@@ -85,6 +76,7 @@ class CompletionReply {
     if (asked_.stream.usage) {
       OrderedJson json = head();
       json["choices"] = OrderedJson::array(), json["usage"] = usage_json(usage());
+      json["timings"] = timings_;
       reply_.part(sent_event(json));
     }
     reply_.part("data: [DONE]\n\n");
@@ -127,15 +119,18 @@ class CompletionReply {
   // Of each prompt the best n of best_of, by mean log probability.
   std::vector<GenerateResult> chosen(std::vector<GenerateResult> texts) {
     std::vector<GenerateResult> out;
+    Timings timings;
     for (std::span rest(texts); !rest.empty(); rest = rest.subspan(size_t(asked_.best_of))) {
       const auto of_prompt = rest.first(size_t(asked_.best_of));
       Usage& sum = usages_.emplace_back();
+      timings.add(of_prompt);
       for (const GenerateResult& result : of_prompt) sum.add(result);
       if (asked_.best_of > asked_.n)
         std::ranges::stable_sort(of_prompt, std::ranges::greater{},
                                  &GenerateResult::mean_log_probability);
       std::ranges::move(of_prompt.first(size_t(asked_.n)), std::back_inserter(out));
     }
+    timings_ = timings.json();
     return out;
   }
 
@@ -181,8 +176,13 @@ class CompletionReply {
         OrderedJson::array({choice(answer, "", logged_[answer], finish_reason(result))});
     if (asked_.stream.usage) json["usage"] = nullptr;
     json["timings"] = timings_json(result);
-    add_remarks(json, seed(answer), warnings_);
+    add_remarks(json, seed(answer), remarks({&result, 1}));
     reply_.part(sent_event(json));
+  }
+  std::vector<std::string> remarks(std::span<const GenerateResult> results) const {
+    std::vector<std::string> all = warnings_;
+    for (const GenerateResult& result : results) note_cut(result, all);
+    return all;
   }
 
   uint64_t seed(size_t answer) const {
@@ -232,8 +232,8 @@ class CompletionReply {
                                        finish_reason(result)));
     }
     json["usage"] = usage_json(usage());
-    json["timings"] = timings_json(results[0]);
-    add_remarks(json, seed(0), warnings_);
+    json["timings"] = timings_;
+    add_remarks(json, seed(0), remarks(results));
     reply_.whole(200, kJsonType, written(json));
   }
 
@@ -244,6 +244,7 @@ class CompletionReply {
   const std::string id_ = new_id("cmpl-");
   const int64_t created_ = unix_time();
   std::vector<Usage> usages_;  // by prompt
+  OrderedJson timings_;        // of all texts
   std::mutex mutex_;           // guards what follows, and the reply
   std::vector<Logged> logged_;
   std::vector<bool> begun_;

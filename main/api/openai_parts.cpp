@@ -176,17 +176,11 @@ void expect_only(const Field& fields, const char* name, const OrderedJson& value
     field->wrong(written(value) + ", the only value that chaski supports");
 }
 
-void expect_no_grammar_with_tools(const ChatRequest& request) {
-  if (request.settings.rules && !request.tools.tools.empty())
-    refuse_field(request.settings.rules_field,
-                 "is given together with tools, expected one of them: it constrains the whole "
-                 "answer");
-}
-
 StreamChoice read_stream(const Field& fields) {
   StreamChoice out;
   if (const auto stream = fields.find("stream")) out.stream = stream->flag();
   if (const auto progress = fields.find("return_progress")) out.progress = progress->flag();
+  if (const auto timings = fields.find("timings_per_token")) out.timings = timings->flag();
   if (const auto options = fields.find("stream_options")) {
     if (const auto usage = options->find("include_usage")) out.usage = usage->flag();
     options->accept({"include_obfuscation"});
@@ -213,24 +207,71 @@ OrderedJson usage_json(const Usage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning}}}};
 }
 
-OrderedJson timings_json(const GenerateResult& r) {
-  const int read = r.prompt_tokens - r.cached_tokens, written = int(r.tokens.size());
-  const double prompt_ms = 1000 * r.prompt_seconds, decode_ms = 1000 * r.decode_seconds;
-  OrderedJson json = {{"cache_n", r.cached_tokens},
-                      {"prompt_n", read},
+void Timings::add(std::span<const GenerateResult> answers) {
+  Usage usage;
+  for (const GenerateResult& r : answers) {
+    usage.add(r);
+    steps_ += std::max(int(r.tokens.size()) - 1, 0);  // the prompt's last pass has the first token
+    drafted_ += r.drafted, accepted_ += r.accepted;
+    prompt_seconds_ = std::max(prompt_seconds_, r.prompt_seconds);
+    decode_seconds_ = std::max(decode_seconds_, r.decode_seconds);
+  }
+  cached_ += usage.cached, read_ += usage.prompt - usage.cached, written_ += usage.generated;
+}
+
+OrderedJson Timings::json() const {
+  const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0; };
+  const double prompt_ms = 1000 * prompt_seconds_, decode_ms = 1000 * decode_seconds_;
+  OrderedJson json = {{"cache_n", cached_},
+                      {"prompt_n", read_},
                       {"prompt_ms", prompt_ms},
-                      {"prompt_per_token_ms", read > 0 ? prompt_ms / read : 0},
-                      {"prompt_per_second", r.prompt_rate()},
-                      {"predicted_n", written},
+                      {"prompt_per_token_ms", ratio(prompt_ms, read_)},
+                      {"prompt_per_second", ratio(read_, prompt_seconds_)},
+                      {"predicted_n", written_},
                       {"predicted_ms", decode_ms},
-                      {"predicted_per_token_ms", written > 0 ? decode_ms / written : 0},
-                      {"predicted_per_second", r.decode_rate()}};
-  if (r.drafted > 0) json["draft_n"] = r.drafted, json["draft_n_accepted"] = r.accepted;
+                      {"predicted_per_token_ms", ratio(decode_ms, steps_)},
+                      {"predicted_per_second", ratio(steps_, decode_seconds_)}};
+  if (drafted_ > 0) json["draft_n"] = drafted_, json["draft_n_accepted"] = accepted_;
   return json;
 }
 
-OrderedJson progress_json(size_t known, size_t all, size_t cached, double milliseconds) {
-  return {{"total", all}, {"cache", cached}, {"processed", known}, {"time_ms", milliseconds}};
+OrderedJson timings_json(const GenerateResult& result) {
+  Timings timings;
+  timings.add({&result, 1});
+  return timings.json();
+}
+
+void RunningTimings::take(const ChatEvent& event) {
+  last_ = Clock::now();
+  if (event.kind == ChatEvent::Kind::reading) {
+    if (!cached_) cached_ = event.count, start_ = last_;
+    known_ = event.count, all_ = event.all, read_ = last_;
+  }
+  if (event.kind == ChatEvent::Kind::token) ++drawn_;
+}
+
+OrderedJson RunningTimings::json() const {
+  GenerateResult so_far;
+  so_far.prompt_tokens = int(known_), so_far.cached_tokens = int(cached_.value_or(known_));
+  so_far.tokens.resize(size_t(drawn_));
+  so_far.prompt_seconds = std::chrono::duration<double>(read_ - start_).count();
+  if (drawn_ > 0) so_far.decode_seconds = std::chrono::duration<double>(last_ - read_).count();
+  return timings_json(so_far);
+}
+
+OrderedJson RunningTimings::progress() const {
+  const std::chrono::duration<double, std::milli> took = last_ - start_;
+  return {{"total", all_},
+          {"cache", cached_.value_or(0)},
+          {"processed", known_},
+          {"time_ms", took.count()}};
+}
+
+void expect_few_texts(size_t all) {
+  constexpr size_t kMostTexts = 256;
+  if (all > kMostTexts)
+    refuse_field("prompt",
+                 fmt::format("asks for {} texts in all, expected at most {}", all, kMostTexts));
 }
 
 OrderedJson tool_calls_json(std::span<const ToolCall> calls) {

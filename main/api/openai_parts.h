@@ -1,5 +1,8 @@
 // Parts of OpenAI's interfaces that several endpoints and dialects share.
 #pragma once
+#include <chrono>
+#include <optional>
+
 #include "main/api/routes.h"
 
 namespace chaski {
@@ -26,12 +29,10 @@ void read_thinking(const Field& fields, Body& body, ChatRequest& request);
 void limit_tokens(const Api& api, AnswerSettings& settings);
 // Refuses a field unless it is absent or has this value: no other one can be honoured.
 void expect_only(const Field& fields, const char* name, const OrderedJson& value);
-// A grammar constrains the whole answer, so it leaves no room for calls.
-void expect_no_grammar_with_tools(const ChatRequest& request);
 
 // Whether the answer is streamed, and with which extra chunks.
 struct StreamChoice {
-  bool stream = false, usage = false, progress = false;
+  bool stream = false, usage = false, progress = false, timings = false;
 };
 StreamChoice read_stream(const Field& fields);
 
@@ -42,8 +43,35 @@ struct Usage {
   void add(const GenerateResult& result, int reasoning_tokens = 0);
 };
 OrderedJson usage_json(const Usage& usage);
-OrderedJson timings_json(const GenerateResult& result);  // as llama-server names them
-OrderedJson progress_json(size_t known, size_t all, size_t cached, double milliseconds);
+// Timings as llama-server names them. Times of several answers at once overlap, so they are those
+// of the slowest one; tokens are those of all.
+class Timings {
+ public:
+  void add(std::span<const GenerateResult> answers);  // to one prompt
+  OrderedJson json() const;
+
+ private:
+  int cached_ = 0, read_ = 0, written_ = 0, steps_ = 0, drafted_ = 0, accepted_ = 0;
+  double prompt_seconds_ = 0, decode_seconds_ = 0;
+};
+OrderedJson timings_json(const GenerateResult& result);
+// The same while an answer is generated, from its events.
+class RunningTimings {
+ public:
+  void take(const ChatEvent& event);
+  OrderedJson json() const;
+  OrderedJson progress() const;  // of the prompt: {"total", "cache", "processed", "time_ms"}
+  int drawn() const { return drawn_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  size_t known_ = 0, all_ = 0;
+  std::optional<size_t> cached_;
+  int drawn_ = 0;
+  Clock::time_point start_ = {}, read_ = {}, last_ = {};
+};
+// Refuses a request for more texts than one request may have.
+void expect_few_texts(size_t all);
 OrderedJson tool_calls_json(std::span<const ToolCall> calls);
 // {"token", "logprob", "bytes", "id", "top_logprobs"}
 OrderedJson log_probability_json(const Tokenizer& tokenizer, TokenId token,

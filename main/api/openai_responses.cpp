@@ -146,7 +146,6 @@ Asked read_asked(Api& api, const ServedModel& served, Body& body) {
       chat.settings.request.context_policy = ContextPolicy::shift;
   read_thinking(fields, body, chat);
   limit_tokens(api, chat.settings);
-  expect_no_grammar_with_tools(chat);
   out.stream = read_stream(fields);
   if (const auto store = fields.find("store")) out.store = store->flag();
   fields.accept({"user", "metadata", "include", "service_tier", "safety_identifier",
@@ -170,10 +169,11 @@ class ResponseReply {
   void answer(Api& api) {
     const ChatAnswer answer = answer_chat(served_, asked_.chat, 0, reply_.gone(),
                                           [&](const ChatEvent& event) { take(event); });
-    begin();
-    close_item();
-    std::ranges::copy(answer.faults, std::back_inserter(warnings_));
     const bool cut = finish_reason(answer.result) == std::string_view("length");
+    begin();
+    close_item(cut ? "incomplete" : "completed");
+    if (!asked_.stream.stream) drop_damaged(answer.calls);
+    std::ranges::copy(answer.faults, std::back_inserter(warnings_));
     OrderedJson json = response(cut ? "incomplete" : "completed");
     if (cut) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     json["usage"] = usage(answer);
@@ -234,7 +234,8 @@ class ResponseReply {
                                              *event.log_probabilities));
     if (event.kind == Kind::reasoning) take_text("reasoning", event.text);
     if (event.kind == Kind::text) take_text("message", event.text);
-    if (event.kind == Kind::call) take_call(*event.call);
+    if (event.kind == Kind::call_begun) begin_call(*event.call);
+    if (event.kind == Kind::call_part) take_arguments(event.text);
   }
 
   // Where an event belongs: the last item, and its only part.
@@ -283,22 +284,37 @@ class ResponseReply {
     put(thought ? "response.reasoning_text.delta" : "response.output_text.delta", json);
   }
 
-  void take_call(const ToolCall& call) {
+  void begin_call(const ToolCall& call) {
     add_item({{"type", "function_call"},
               {"id", new_id("fc_")},
               {"call_id", call.id},
               {"name", call.name},
               {"arguments", ""},
               {"status", "in_progress"}});
-    put("response.function_call_arguments.delta", with(place(false), "delta", call.arguments));
-    output_.back()["arguments"] = call.arguments;
+  }
+  void take_arguments(std::string_view text) {
+    put("response.function_call_arguments.delta", with(place(false), "delta", text));
+    OrderedJson& all = output_.back()["arguments"];
+    all = all.get<std::string>() + std::string(text);
+  }
+
+  // Calls that had begun and turned out to be damaged. A stream has sent them.
+  void drop_damaged(std::span<const ToolCall> calls) {
+    OrderedJson kept = OrderedJson::array();
+    for (OrderedJson& item : output_)
+      if (name_in(item) != "function_call" ||
+          std::ranges::count(calls, item["call_id"].get<std::string>(), &ToolCall::id) > 0)
+        kept.push_back(std::move(item));
+    output_ = std::move(kept);
   }
 
   // Ends the last item.
-  void close_item() {
+  void close_item(const char* status = "completed") {
     if (!std::exchange(open_, false)) return;
     OrderedJson& item = output_.back();
-    item["status"] = "completed";
+    item["status"] = status;
+    if (name_in(item) == "function_call" && !is_json_object(item["arguments"].get<std::string>()))
+      item["status"] = "incomplete";
     if (name_in(item) == "function_call") {
       OrderedJson json = with(place(false), "name", item["name"]);
       put("response.function_call_arguments.done", with(json, "arguments", item["arguments"]));

@@ -47,6 +47,11 @@ class ChatReader {
       case Kind::call_text:
         spelled_ += event.text;
         return;
+      case Kind::call_begun:
+        return begin_call(*event.call);
+      case Kind::call_part:
+        if (!ignores_) put_part(event.text);
+        return;
       case Kind::tool_call:
         return take_call(*event.call);
       default:
@@ -89,24 +94,44 @@ class ChatReader {
     answer_.content += text;
     on_event_({.kind = ChatEvent::Kind::text, .text = text});
   }
+  void begin_call(const ToolCall& call) {
+    ignores_ = one_call_ && !begun_.empty();
+    if (ignores_) return;
+    begun_.push_back(call.id);
+    on_event_({.kind = ChatEvent::Kind::call_begun, .count = begun_.size() - 1, .call = &call});
+  }
+  void put_part(std::string_view text) {
+    on_event_({.kind = ChatEvent::Kind::call_part, .text = text, .count = begun_.size() - 1});
+  }
   void take_call(const ToolCall& call) {
     if (is_enough()) return;
+    size_t index = size_t(std::ranges::find(begun_, call.id) - begun_.begin());
+    if (index == begun_.size()) {
+      begin_call(call);
+      if (ignores_) return;
+      put_part(call.arguments);
+    }
     answer_.calls.push_back(call);
-    on_event_({.kind = ChatEvent::Kind::call, .count = answer_.calls.size() - 1, .call = &call});
+    on_event_({.kind = ChatEvent::Kind::call, .count = index, .call = &call});
   }
 
   const bool may_call_, one_call_;
   ChatAnswer& answer_;
   const OnChatEvent& on_event_;
   std::string held_, held_thought_, spelled_;
+  std::vector<std::string> begun_;  // the ids of calls
   int tokens_ = 0;
+  bool ignores_ = false;  // the call that has begun last
   bool thought_ = false, may_be_marked_ = true;
 };
 
-GenerateOptions options_of(const AnswerSettings& settings, int number,
+GenerateOptions options_of(const ServedModel& served, const AnswerSettings& settings, int number,
                            const std::atomic<bool>& interrupt, const OnChatEvent& on_event) {
   GenerateOptions options;
   static_cast<RequestSettings&>(options) = settings.request;
+  for (const auto& [text, value] : settings.text_bias)
+    for (const TokenId token : served.engine().tokenizer().encode(text))
+      options.sampling.bias.emplace_back(token, value);
   options.sampling.seed += uint64_t(number);
   options.rules = settings.rules;
   options.interrupt = &interrupt;
@@ -126,17 +151,29 @@ void check_bias(const ServedModel& served, const AnswerSettings& settings) {
 
 }  // namespace
 
+void note_cut(const GenerateResult& result, std::vector<std::string>& warnings) {
+  if (result.finish == Finish::interrupted)
+    warnings.push_back("the time for an answer (--max-seconds of the server) was over: it ends "
+                       "with the text so far");
+}
+
 std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
                                               const ChatRequest& request) {
   const Engine& engine = served.engine();
   ConversationOptions options;
   options.thinks = request.thinks, options.tools = request.tools;
+  options.tools.may_describe = true;
   options.chat_template = served.chat_template;
   try {
     auto conversation = std::make_unique<Conversation>(
         ConversationModel{engine.meta(), engine.tokenizer(), engine.context_length(), served.name},
         options);
     conversation->set_messages(request.messages);
+    const ToolSyntax* const calls = conversation->tool_calling().syntax();
+    if (request.settings.rules && !options.tools.tools.empty() && !(calls && calls->can_be_forced))
+      refuse_field(request.settings.rules_field,
+                   "is given together with tools, which is not possible in the form that this chat "
+                   "template uses for calls, expected one of them");
     return conversation;
   } catch (const Error& error) {
     throw ApiError(400, "invalid_request_error", "invalid_value", error.what(),
@@ -158,7 +195,7 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
   check_bias(served, request.settings);
   ChatReader reader(request, out, on_event);
   std::atomic<bool> enough = false;
-  GenerateOptions options = options_of(request.settings, number, gone, on_event);
+  GenerateOptions options = options_of(served, request.settings, number, gone, on_event);
   options.also_interrupt = &enough;
   try {
     const Answer answer =
@@ -168,10 +205,11 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
         });
     reader.end(answer);
     out.faults = answer.faults, out.result = answer.result;
+    if (!reader.is_enough()) note_cut(out.result, out.faults);
     return out;
   } catch (const ContextOverflow&) {
-    const auto prompt = conversation->format().render(request.messages, true);
-    throw too_long(int(prompt.size()), served.engine().context_length());
+    conversation->set_messages(request.messages);  // an error removes the question
+    throw too_long(int(conversation->prompt().size()), served.engine().context_length());
   } catch (const Error& error) {
     throw api_error_of(error);
   }
@@ -180,7 +218,7 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
 GenerateResult complete_text(const ServedModel& served, const TextRequest& request, int number,
                              const std::atomic<bool>& gone, const OnChatEvent& on_event) {
   check_bias(served, request.settings);
-  GenerateOptions options = options_of(request.settings, number, gone, on_event);
+  GenerateOptions options = options_of(served, request.settings, number, gone, on_event);
   options.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
     on_event(
         {.kind = ChatEvent::Kind::token, .token = token, .log_probabilities = log_probabilities});
@@ -207,10 +245,36 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& pro
 }
 
 std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
+  const int last = served.engine().vocab_size() - 1;
   if (prompt.is_text()) return tokens_of(served, prompt.text(), prompt.path());
-  std::vector<TokenId> tokens = prompt.wholes(0, served.engine().vocab_size() - 1);
-  if (tokens.empty()) prompt.wrong("a text or token ids");
+  if (prompt.is_object()) {
+    if (const auto media = prompt.find("multimodal_data"))
+      media->refuse("is given: the model reads text only");
+    const Field text = prompt["prompt_string"];
+    return tokens_of(served, text.text(), text.path());
+  }
+  if (prompt.json().empty()) prompt.wrong("a text or token ids");
+  if (std::ranges::none_of(prompt.json(), [](const auto& one) { return one.is_string(); }))
+    return prompt.wholes(0, last);
+  std::vector<TokenId> tokens;
+  for (const Field& part : prompt.items()) {
+    if (!part.is_text()) {
+      tokens.push_back(part.whole(0, last));
+      continue;
+    }
+    const std::string text = part.text();
+    const std::vector<TokenId> more = tokens.empty()
+                                          ? tokens_of(served, text, part.path())
+                                          : served.engine().tokenizer().encode(text);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
   return tokens;
+}
+
+bool is_one_prompt(const Field& prompt) {
+  const OrderedJson& json = prompt.json();
+  return !json.is_array() || json.empty() ||
+         std::ranges::any_of(json, [](const auto& one) { return one.is_number(); });
 }
 
 void answer_all(int n, const std::function<void(int number)>& answer) {

@@ -55,7 +55,11 @@ struct ChatEvent {
     token,      // `token` was drawn; its text may come later
     reasoning,  // `text` of a thought, without its marks
     text,       // `text` for the reader
-    call,       // `call`, complete; `count` counts the calls of the answer from 0
+    call_begun,  // `call` with its id and name; `count` counts the calls of the answer from 0
+    call_part,   // `text` is more of the arguments of call `count`
+    // `call`, complete: the parts before are its arguments. A call that has begun and turns out to
+    // be damaged has no such event; its text comes as `text`.
+    call,
   };
   Kind kind;
   std::string_view text = {};
@@ -97,7 +101,13 @@ struct TextRequest {
 GenerateResult complete_text(const ServedModel& served, const TextRequest& request, int number,
                              const std::atomic<bool>& gone, const OnChatEvent& on_event);
 
-// The tokens of a prompt: a text, or a list of token ids. Throws ApiError.
+// Adds a line if the time of the answer was over.
+void note_cut(const GenerateResult& result, std::vector<std::string>& warnings);
+
+// False for a list of several prompts.
+bool is_one_prompt(const Field& prompt);
+// The tokens of a prompt: a text, a list of token ids and texts, or {"prompt_string": TEXT}. Throws
+// ApiError.
 std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt);
 std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
                                const std::string& path);

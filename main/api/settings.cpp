@@ -50,28 +50,35 @@ void take(const Field& field, std::vector<std::string>& value, const Range&) {
   value = field.texts();
 }
 
-// {"42": 1.5}, or llama.cpp's [[42, 1.5], [43, false]].
-std::vector<std::pair<TokenId, double>> bias_of(const Field& field) {
-  std::vector<std::pair<TokenId, double>> all;
-  const auto add = [&](TokenId token, const Field& value) {
+// {"42": 1.5}, or llama.cpp's [[42, 1.5], [43, false]]. A text instead of an id means all
+// tokens of the text.
+void read_bias(const Field& field, AnswerSettings& settings) {
+  const auto number = [](const Field& value) {
     const bool never = value.is_flag() && !value.flag();
-    all.emplace_back(token, never ? -INFINITY : value.number(from_to(-kMostBias, kMostBias)));
+    return never ? -INFINITY : value.number(from_to(-kMostBias, kMostBias));
   };
+  const auto add_text = [&](const std::string& text, const Field& value) {
+    if (text.empty()) value.refuse("is of an empty text, expected a token id or a text");
+    settings.text_bias.emplace_back(text, number(value));
+  };
+  auto& bias = settings.request.sampling.bias;
   if (field.is_object()) {
-    for (const auto& [name, value] : field.members()) {
-      const std::optional<int> token = number_of<int>(name);
-      if (!token || *token < 0) value.refuse(R"(names a text, expected a token id such as "42")");
-      add(*token, value);
-    }
-    return all;
+    for (const auto& [name, value] : field.members())
+      if (const std::optional<int> token = number_of<int>(name); token && *token >= 0)
+        bias.emplace_back(*token, number(value));
+      else
+        add_text(name, value);
+    return;
   }
   if (!field.is_list()) field.wrong("an object of token ids and numbers, or a list of pairs");
   for (const Field& pair : field.items()) {
     const std::vector<Field> both = pair.items();
     if (both.size() != 2) pair.wrong("a pair of a token id and a number");
-    add(both[0].whole(0), both[1]);
+    if (both[0].is_text())
+      add_text(both[0].text(), both[1]);
+    else
+      bias.emplace_back(both[0].whole(0), number(both[1]));
   }
-  return all;
 }
 
 // A grammar of a field; its errors name the path of the field.
@@ -87,29 +94,12 @@ void constrain(const Field& field, const std::string& text, AnswerSettings& sett
   settings.rules_field = field.path();
 }
 
-}  // namespace
-
-ContextPolicy context_policy_of(const std::string& name) {
-  return name == "shift"   ? ContextPolicy::shift
-         : name == "sinks" ? ContextPolicy::sinks
-                           : ContextPolicy::stop;
-}
-
-std::vector<std::string> names_of_parameter(const std::string& flag) {
-  std::string name = flag.substr(2);
-  std::replace(name.begin(), name.end(), '-', '_');
-  std::vector<std::string> names = {name};
-  for (const auto& [own, other] : kOtherNames)
-    if (name == own) names.emplace_back(other);
-  return names;
-}
-
+// The parameters of the sampler, `ban` and `samplers`.
 void read_sampling(const Field& fields, SamplerOptions& sampling) {
   each_parameter(sampling, [&](auto& part, const auto& parameter) {
     if (const auto field = only_one(fields, names_of_parameter(parameter.flag)))
       take(*field, part.*parameter.value, parameter.range);
   });
-  if (const auto field = fields.find("logit_bias")) sampling.bias = bias_of(*field);
   if (const auto field = fields.find("ban")) {
     sampling.banned = field->texts();
     if (std::ranges::count(sampling.banned, "") > 0) field->refuse("has an empty text");
@@ -130,15 +120,34 @@ void read_sampling(const Field& fields, SamplerOptions& sampling) {
   }
 }
 
+}  // namespace
+
+ContextPolicy context_policy_of(const std::string& name) {
+  return name == "shift"   ? ContextPolicy::shift
+         : name == "sinks" ? ContextPolicy::sinks
+                           : ContextPolicy::stop;
+}
+
+std::vector<std::string> names_of_parameter(const std::string& flag) {
+  std::string name = flag.substr(2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::vector<std::string> names = {name};
+  for (const auto& [own, other] : kOtherNames)
+    if (name == own) names.emplace_back(other);
+  return names;
+}
+
 AnswerSettings read_settings(const Field& fields, const DefaultSettings& defaults) {
   AnswerSettings out;
   out.request = defaults.request;
   read_sampling(fields, out.request.sampling);
-  constexpr uint64_t kRandom = uint64_t(-1);
+  if (const auto field = fields.find("logit_bias")) {
+    out.request.sampling.bias.clear();
+    read_bias(*field, out);
+  }
   const auto seed = fields.find("seed");
-  const uint64_t given = seed ? seed->unsigned_whole() : kRandom;
-  if (given != kRandom)
-    out.request.sampling.seed = given;
+  if (const auto given = seed ? seed->unsigned_whole() : std::nullopt)
+    out.request.sampling.seed = *given;
   else if (seed || defaults.random_seed)
     out.request.sampling.seed = std::random_device()();
   if (const auto field = fields.find("stop")) read_stops(*field, out.request);

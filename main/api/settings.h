@@ -23,6 +23,8 @@ struct AnswerSettings {
   std::shared_ptr<const Rules> rules;            // the text fits them; null: any text
   std::string rules_field;                       // the path of the field that gave them
   std::string most_tokens_field = "max_tokens";  // the path of the one that gave max_tokens
+  // A bias of all tokens of a text. The tokens are those of the model that answers.
+  std::vector<std::pair<std::string, double>> text_bias;
 };
 
 // Of --context-policy.
@@ -31,8 +33,6 @@ ContextPolicy context_policy_of(const std::string& name);
 // Names that other programs use for a parameter with the flag `flag`, after its own one.
 std::vector<std::string> names_of_parameter(const std::string& flag);
 
-// The parameters of the sampler, `seed`, `logit_bias`, `ban` and `samplers`, of an object.
-void read_sampling(const Field& fields, SamplerOptions& sampling);
 // Reads all settings of a request, except those that a dialect names itself (logprobs,
 // response_format). Without a seed a random one is drawn. Throws ApiError.
 AnswerSettings read_settings(const Field& fields, const DefaultSettings& defaults);

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -29,6 +31,8 @@ constexpr size_t kMostEarly = size_t(64) << 10;
 // Requests of this many times the largest body are held at once. A connection that sends more is
 // closed.
 constexpr size_t kMostHeldBodies = 8;
+
+constexpr double kMostRetrySeconds = 600;  // a longer time is a guess
 
 std::string header(evhttp_request* request, const char* name) {
   const char* value = evhttp_find_header(evhttp_request_get_input_headers(request), name);
@@ -399,8 +403,10 @@ void HttpServer::Impl::add_headers(Exchange& exchange, const std::string& type) 
   evhttp_add_header(headers, "Content-Type", type.c_str());
   for (const auto& [name, value] : exchange.headers_)
     evhttp_add_header(headers, name.c_str(), value.c_str());
-  if (exchange.status_ == 503 || exchange.status_ == 429)
-    evhttp_add_header(headers, "Retry-After", "1");
+  if (exchange.status_ == 503 || exchange.status_ == 429) {
+    const double seconds = std::clamp(exchange.retry_seconds_, 1.0, kMostRetrySeconds);
+    evhttp_add_header(headers, "Retry-After", std::to_string(int(std::ceil(seconds))).c_str());
+  }
   if (stopping) evhttp_add_header(headers, "Connection", "close");
 }
 

@@ -44,7 +44,9 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   explicit Exchange(HttpServer& server);
   ~Exchange() override;
 
-  void add_headers(const Headers& headers);  // before the response begins
+  // Both before the response begins. `seconds`: when a client that gets 429 or 503 should try again.
+  void add_headers(const Headers& headers);
+  void set_retry(double seconds) { retry_seconds_ = seconds; }
   void whole(int status, const char* type, const std::string& body) override;
   void begin(const char* type) override;
   void part(const std::string& text) override;
@@ -72,6 +74,7 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   std::atomic<int> status_ = 0;
   std::atomic<uint64_t> bytes_ = 0;
   Headers headers_;
+  double retry_seconds_ = 0;
   struct Waiting;
   std::unique_ptr<Waiting> waiting_;
 };

@@ -252,10 +252,12 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
     if (tokens > 0) http.post([this, key, n = tokens.load()] { gate.count_tokens(key, n); });
   };
   const bool taken = threads.add({run, [exchange] { return exchange->gone().load(); }});
-  if (!taken)
-    throw ApiError(503, "unavailable_error", "queue_full",
-                   fmt::format("{} requests run and {} wait, which is the limit of this server",
-                               options.most_running, options.most_waiting));
+  if (taken) return;
+  ApiError full(503, "unavailable_error", "queue_full",
+                fmt::format("{} requests run and {} wait, which is the limit of this server",
+                            options.most_running, options.most_waiting));
+  full.retry_seconds = threads.wait_seconds();
+  throw full;
 }
 
 void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
@@ -272,6 +274,7 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
   try {
     answer(request, exchange);
   } catch (const ApiError& error) {
+    exchange->set_retry(error.retry_seconds);
     exchange->whole(error.status, kJsonType, dialect.error_body(error));
   } catch (const std::exception& error) {  // must not cross the event loop, which is C
     exchange->whole(503, kJsonType,

@@ -1,9 +1,16 @@
 #include "main/serve/workers.h"
 
+#include <chrono>
 #include <system_error>
 #include <utility>
 
 namespace chaski {
+
+namespace {
+
+constexpr double kNewest = 0.2;  // the weight of the newest job in the mean
+
+}  // namespace
 
 Workers::~Workers() {
   {
@@ -47,6 +54,11 @@ int Workers::waiting() const {
   return int(jobs_.size());
 }
 
+double Workers::wait_seconds() const {
+  const std::scoped_lock lock(mutex_);
+  return mean_seconds_ * double(jobs_.size() + 1) / most_threads_;
+}
+
 void Workers::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -56,10 +68,13 @@ void Workers::work() {
     jobs_.pop_front();
     ++running_;
     lock.unlock();
+    const auto start = std::chrono::steady_clock::now();
     job.run();
     job = {};
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     lock.lock();
     --running_;
+    mean_seconds_ += (took.count() - mean_seconds_) * (mean_seconds_ > 0 ? kNewest : 1);
   }
 }
 

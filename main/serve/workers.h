@@ -27,6 +27,9 @@ class Workers {
   void drop_over();  // from the queue
   int running() const;
   int waiting() const;
+  // How long a job that is added now would probably wait: that of all jobs before it, by the mean
+  // time of the last ones.
+  double wait_seconds() const;
 
  private:
   void work();
@@ -37,6 +40,7 @@ class Workers {
   std::deque<Job> jobs_;
   std::vector<std::thread> threads_;
   int running_ = 0;
+  double mean_seconds_ = 0;  // of a job; newer ones count more
   bool over_ = false;
 };
 

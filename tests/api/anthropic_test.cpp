@@ -95,6 +95,8 @@ TEST_CASE("api/anthropic: the events of a stream come in Anthropic's order") {
   std::vector<std::string> inputs;
   for (const SentEvent& event : events) {
     std::string name = event.name;
+    if (name == "content_block_start" && event.data["content_block"]["type"] == "tool_use")
+      inputs.emplace_back();
     if (name == "content_block_start")
       name += " " + event.data["content_block"]["type"].get<std::string>();
     if (name == "content_block_delta") {
@@ -102,7 +104,7 @@ TEST_CASE("api/anthropic: the events of a stream come in Anthropic's order") {
       name += " " + delta["type"].get<std::string>();
       if (delta["type"] == "thinking_delta") thought += delta["thinking"];
       if (delta["type"] == "text_delta") text += delta["text"];
-      if (delta["type"] == "input_json_delta") inputs.push_back(delta["partial_json"]);
+      if (delta["type"] == "input_json_delta") inputs.back() += delta["partial_json"];
     }
     if (order.empty() || order.back() != name) order.push_back(name);
   }
@@ -217,8 +219,6 @@ TEST_CASE("api/anthropic: errors have Anthropic's form and name the field") {
           "messages has no message of a user with a text");
   refused(block({{"type", "tool_result"}, {"tool_use_id", "t9"}}),
           "messages[0].content[0].tool_use_id is t9, which no tool_use block before has");
-  refused({{"messages", {kUser, {{"role", "assistant"}, {"content", "I"}}}}},
-          "messages[1].role is assistant, expected user in the last message");
   refused({{"messages", json::array()}}, "messages has no message of a user");
   refused({{"messages", {{{"role", "tool"}, {"content", "x"}}}}},
           "messages[0].role is \"tool\", expected user, assistant");

@@ -51,12 +51,12 @@ class TestApi {
   Finish finish = Finish::end;
   std::function<void()> fault = [] {};  // called after the text; may throw
 
-  TestApi() {
+  explicit TestApi(const char* chat_template = kTestTemplate) {
     auto served = std::make_shared<ServedModel>();
     served->name = "story";
     served->created = 1764000000;
     served->model = std::make_shared<LoadedModel>(engine());
-    served->chat_template.text = kTestTemplate, served->chat_template.origin = "the test";
+    served->chat_template.text = chat_template, served->chat_template.origin = "the test";
     served->generate = [this](std::span<const TokenId> tokens, const GenerateOptions& o,
                               const Sink& sink) { return generate(tokens, o, sink); };
     api.model = [served](const std::string& name) -> std::shared_ptr<const ServedModel> {

@@ -200,7 +200,7 @@ TEST_CASE("serve/errors name the field, and unknown fields become warnings") {
   CHECK(error({{"max_tokens", 1.5}})["param"] == "max_tokens");
   CHECK(error({{"n", 0}})["param"] == "n");
   CHECK(error({{"stop", {1}}})["param"] == "stop[0]");
-  CHECK(error({{"logit_bias", {{"the", 1}}}})["param"] == "logit_bias.the");
+  CHECK(error({{"logit_bias", {{"", 1}}}})["param"] == "logit_bias.");
   CHECK(error({{"response_format", {{"type", "xml"}}}})["param"] == "response_format.type");
   CHECK(error({{"audio", {{"voice", "x"}}}})["param"] == "audio");
   CHECK(error({{"modalities", {"audio"}}})["param"] == "modalities");

@@ -1,0 +1,77 @@
+// llama-server's interface without a socket: forms of prompts, chosen fields, timings.
+#include "tests/api/api_kit.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+TEST_CASE("api/llama-server: several prompts have a list of answers, one has an object") {
+  TestApi t;
+  const json tokens = TestApi::engine()->tokenizer().encode("A dog");
+  const json many = t.post("/completion", {{"prompt", {tokens, "A cat", {{"prompt_string", "C"}}}}});
+  REQUIRE(many.size() == 3);
+  for (size_t i = 0; i < many.size(); ++i) CHECK(many[i]["index"] == i);
+  CHECK(t.post("/completion", {{"prompt", {"A"}}})["content"] == "Hello");
+  t.post("/completion", {{"prompt", {tokens[0], " and ", tokens[1]}}});
+  CHECK(contains(t.prompt, " and "));
+  const TestReply& stream =
+      t.call("POST", "/completion", {{"prompt", {"A", "B"}}, {"stream", true}});
+  CHECK(contains(stream.body, R"("index":1)"));
+  CHECK(t.post("/completion", {{"prompt", {{"prompt_string", "A"}, {"multimodal_data", "x"}}}},
+               400)["error"]["param"] == "prompt.multimodal_data");
+}
+
+TEST_CASE("api/llama-server: a response has the settings, or only the fields that are asked for") {
+  TestApi t;
+  const json all = t.post("/completion", {{"prompt", "A"}, {"n_predict", 7}, {"seed", 3}});
+  CHECK(all["generation_settings"]["n_predict"] == 7);
+  CHECK(all["generation_settings"]["seed"] == 3);
+  CHECK(contains(all["prompt"].get<std::string>(), "A"));
+  const json few = t.post("/completion", {{"prompt", "A"},
+                                          {"n_predict", 7},
+                                          {"response_fields", {"content", "timings/prompt_n"}}});
+  CHECK(few.size() == 2);
+  CHECK(few["timings/prompt_n"] == all["timings"]["prompt_n"]);
+}
+
+TEST_CASE("api/llama-server: timings count all answers, and come with each part if asked for") {
+  TestApi t;
+  const json messages = {{{"role", "user"}, {"content", "Hi"}}};
+  const json one = t.post("/v1/chat/completions", {{"messages", messages}})["timings"],
+             two = t.post("/v1/chat/completions", {{"messages", messages}, {"n", 2}})["timings"];
+  CHECK(two["predicted_n"] == 2 * one["predicted_n"].get<int>());
+  CHECK(two["prompt_n"] == one["prompt_n"]);
+  CHECK(two["predicted_ms"] == one["predicted_ms"]);
+  const TestReply& stream =
+      t.call("POST", "/completion",
+             {{"prompt", "A"}, {"stream", true}, {"timings_per_token", true}});
+  CHECK(contains(stream.body, R"("stop":false,"id_slot":-1)"));
+  CHECK(stream.body.find("predicted_per_second") != stream.body.rfind("predicted_per_second"));
+}
+
+TEST_CASE("api/llama-server: the time limit of an answer is named, and any seed of 64 bits works") {
+  TestApi t;
+  t.finish = Finish::interrupted;
+  for (const char* path : {"/completion", "/v1/completions"}) {
+    const json cut = t.post(path, {{"prompt", "A"}});
+    REQUIRE(cut["warnings"].size() == 1);
+    CHECK(contains(cut["warnings"][0].get<std::string>(), "--max-seconds"));
+  }
+  const uint64_t last = std::numeric_limits<uint64_t>::max();
+  CHECK(t.post("/completion", {{"prompt", "A"}, {"seed", last}})["seed"] == last);
+  CHECK(t.post("/completion", {{"prompt", "A"}, {"seed", -2}}, 400)["error"]["param"] == "seed");
+}
+
+TEST_CASE("api/llama-server: a prompt is counted and shown as it is generated after") {
+  TestApi t;
+  const json messages = {{{"role", "user"}, {"content", "Hi"}},
+                         {{"role", "assistant"}, {"content", "Hel"}}};
+  const json shown = t.post("/apply-template", {{"messages", messages}});
+  CHECK(shown["prompt"].get<std::string>().ends_with("[assistant]Hel"));
+  t.post("/v1/chat/completions", {{"messages", messages}, {"continue_final_message", true}});
+  const json count = t.post("/v1/chat/completions/input_tokens", {{"messages", messages}});
+  CHECK(count["input_tokens"] == TestApi::engine()->tokenizer().encode_prompt(t.prompt).size());
+  const json both = {{"messages", messages},
+                     {"continue_final_message", true},
+                     {"add_generation_prompt", true}};
+  CHECK(t.post("/v1/chat/completions", both, 400)["error"]["param"] == "continue_final_message");
+}

@@ -1,0 +1,150 @@
+// Tool calls through OpenAI's interfaces: fragments of a stream, damage, schemas next to tools, and
+// models whose chat template has no tools.
+#include "tests/api/api_kit.h"
+#include "tests/kit/grammar_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+const json kLookUp = json::parse(R"({"type": "function", "function": {"name": "look_up",
+    "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}})");
+constexpr const char* kCall =
+    "<tool_call>\n{\"name\": \"look_up\", \"arguments\": {\"word\": \"a dog\", \"n\": [1, 2]}}\n"
+    "</tool_call>";
+constexpr const char* kSpelled = R"({"word":"a dog","n":[1,2]})";
+constexpr const char* kPlainTemplate =
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}";
+
+json chat_with(const json& more) {
+  json all = {{"messages", {{{"role", "user"}, {"content", "Look!"}}}}, {"tools", {kLookUp}}};
+  all.update(more);
+  return all;
+}
+
+// What a client puts together from the chunks of a stream.
+struct Streamed {
+  std::string content, id, name, arguments, finish;
+  int fragments = 0;
+  json warnings;
+
+  explicit Streamed(const TestReply& reply) {
+    std::istringstream in(reply.body);
+    for (std::string line; std::getline(in, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const json chunk = json::parse(line.substr(6)), choice = chunk["choices"][0];
+      const json& delta = choice["delta"];
+      if (delta.contains("content")) content += delta["content"];
+      if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
+      if (chunk.contains("warnings")) warnings = chunk["warnings"];
+      if (!delta.contains("tool_calls")) continue;
+      const json& call = delta["tool_calls"][0];
+      if (call.contains("id")) id = call["id"], name = call["function"]["name"];
+      const std::string part = call["function"]["arguments"];
+      fragments += !part.empty();
+      arguments += part;
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("api/tools: the id and name of a call come first, then fragments of its arguments") {
+  TestApi t;
+  t.answer = std::string("<think>\nhm\n</think>\n\n") + kCall;
+  const Streamed got(t.call("POST", "/v1/chat/completions", chat_with({{"stream", true}})));
+  CHECK(got.name == "look_up");
+  CHECK(got.fragments > 2);
+  CHECK(got.arguments == kSpelled);
+  CHECK(got.finish == "tool_calls");
+  const json message = t.post("/v1/chat/completions", chat_with({}))["choices"][0]["message"];
+  CHECK(message["tool_calls"][0]["function"]["arguments"] == kSpelled);
+  CHECK(message["tool_calls"][0]["id"] == got.id);
+}
+
+TEST_CASE("api/tools: a call that is cut after it has begun is text, in a stream too") {
+  TestApi t;
+  t.answer = R"(<tool_call>{"name": "look_up", "arguments": {"word": "do)";
+  t.finish = Finish::length;
+  const Streamed got(t.call("POST", "/v1/chat/completions", chat_with({{"stream", true}})));
+  CHECK(got.name == "look_up");
+  CHECK(got.arguments == R"({"word":"do)");
+  CHECK(got.content == t.answer);
+  CHECK(got.finish == "length");
+  CHECK(got.warnings.size() == 1);
+  const json choice = t.post("/v1/chat/completions", chat_with({}))["choices"][0];
+  CHECK(choice["message"]["content"] == t.answer);
+  CHECK(!choice["message"].contains("tool_calls"));
+  const json response = t.post("/v1/responses", {{"input", "Look!"}, {"tools", {kLookUp}}});
+  CHECK(response["status"] == "incomplete");
+  REQUIRE(response["output"].size() == 1);
+  CHECK(response["output"][0]["type"] == "message");
+  CHECK(response["output"][0]["status"] == "incomplete");
+}
+
+TEST_CASE("api/tools: next to a schema an answer is a call, or text of the schema") {
+  TestApi t;
+  const json format = {{"response_format",
+                        {{"type", "json_schema"},
+                         {"json_schema", {{"schema", {{"type", "integer"}}}}}}}};
+  t.post("/v1/chat/completions", chat_with(format));
+  REQUIRE(t.options.rules);
+  TextReader reader(t.options.rules);
+  CHECK(reader.fits("42"));
+  CHECK(reader.fits("<tool_call>\n{\"name\":\"look_up\",\"arguments\":{\"word\":\"a\"}}\n</tool_call>"));
+  CHECK(!reader.fits("Hello"));
+  CHECK(!reader.fits("<tool_call>\n{\"name\":\"other\",\"arguments\":{}}\n</tool_call>"));
+  json forced = chat_with(format);
+  forced["tool_choice"] = "required";
+  t.post("/v1/chat/completions", forced);
+  CHECK(!TextReader(t.options.rules).fits("42"));
+}
+
+TEST_CASE("api/tools: a grammar applies after the thought that the chat template opens") {
+  const std::string opens = kPlainTemplate + std::string("{% if add_generation_prompt %}<think>\n{% endif %}");
+  TestApi t(opens.c_str());
+  t.post("/v1/chat/completions",
+         {{"messages", {{{"role", "user"}, {"content", "A number."}}}}, {"regex", "[0-9]+"}});
+  TextReader reader(t.options.rules);
+  CHECK(reader.fits("Six? </thin No: 7.</think>\n\n7"));
+  CHECK(!reader.fits("7"));
+  CHECK(!reader.fits("Seven.</think>\n\nSeven"));
+}
+
+TEST_CASE("api/tools: without tools in its chat template the system message describes them") {
+  TestApi t(kPlainTemplate);
+  t.answer = kCall;
+  const json message = t.post("/v1/chat/completions", chat_with({}))["choices"][0]["message"];
+  CHECK(message["tool_calls"][0]["function"]["arguments"] == kSpelled);
+  CHECK(contains(t.prompt, "[system]You may call functions."));
+  CHECK(contains(t.prompt, R"({"name":"look_up","parameters")"));
+  const json call = {{"id", "c1"},
+                     {"type", "function"},
+                     {"function", {{"name", "look_up"}, {"arguments", "{\"word\":\"a\"}"}}}};
+  const json talk = {{{"role", "system"}, {"content", "Be brief."}},
+                     {{"role", "user"}, {"content", "Look!"}},
+                     {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}},
+                     {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "barks"}}};
+  t.post("/v1/chat/completions", {{"messages", talk}, {"tools", {kLookUp}}});
+  CHECK(contains(t.prompt, "[system]Be brief.\n\nYou may call functions."));
+  CHECK(contains(t.prompt, "[assistant]<tool_call>\n{\"name\": \"look_up\", \"arguments\": "
+                           "{\"word\":\"a\"}}\n</tool_call>\n[user]<tool_response>\nbarks"));
+  t.post("/v1/chat/completions", chat_with({{"tool_choice", "required"}}));
+  CHECK(t.prompt.ends_with("[assistant]<tool_call>\n"));
+}
+
+TEST_CASE("api/tools: an answer that has begun is continued after its thought") {
+  const std::string opens = kPlainTemplate + std::string("{% if add_generation_prompt %}<think>\n{% endif %}");
+  TestApi t(opens.c_str());
+  const auto prompt_of = [&](json begun) {
+    begun["role"] = "assistant";
+    t.post("/v1/chat/completions",
+           {{"messages", {{{"role", "user"}, {"content", "Hi"}}, begun}}});
+    return t.prompt;
+  };
+  CHECK(prompt_of({{"content", "Hel"}}).ends_with("<think>\n\n</think>\n\nHel"));
+  CHECK(prompt_of({{"content", "Hel"}, {"reasoning_content", "Greet."}})
+            .ends_with("<think>\nGreet.\n</think>\n\nHel"));
+}
