@@ -60,8 +60,8 @@ Rules::Part until(Rules& rules, const std::string& mark, const Tokenizer& tokeni
 std::shared_ptr<const Rules> rules_or_calls(const Rules& rules, const ToolSyntax& syntax,
                                             const Tools& tools, const Tokenizer& tokenizer) {
   Rules all = rules_like(rules);
-  const auto call_rules = parse_json_schema(
-      {"tools", tools.schema_of_call("", syntax.arguments), Exit::bad_file});
+  const auto call_rules =
+      parse_json_schema({"tools", tools.schema_of_call("", syntax.arguments), Exit::bad_file});
   const Rules::Rule text = all.copy(rules), call = all.copy(*call_rules);
   const auto mark = [&](std::string_view mark) {
     return spelled(all, mark, {syntax.begins, syntax.ends}, tokenizer);
@@ -71,8 +71,7 @@ std::shared_ptr<const Rules> rules_or_calls(const Rules& rules, const ToolSyntax
   };
   Rules::Part calls = one();
   if (!syntax.ends.empty())  // each call has marks of its own
-    calls = all.chain(
-        calls, all.repeated(all.chain(all.text("\n"), one()), 0, Rules::kUnlimited));
+    calls = all.chain(calls, all.repeated(all.chain(all.text("\n"), one()), 0, Rules::kUnlimited));
   const Rules::Part either[] = {all.call(text), calls};
   const Rules::Part whole = all.either(either);
   return finished(std::move(all), whole);

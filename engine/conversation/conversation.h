@@ -97,9 +97,9 @@ class Conversation {
   // Generates the answer to the last message and appends it. If begun_answer() is set, the result
   // and the events contain only the text that the model adds to it, and may_force is ignored. Adds
   // to `options` what the template and the tools need. A grammar of `options` applies after a
-  // thought, and allows a tool call instead of the text. `may_force`: the answer must be a tool call
-  // if the tool choice says so. If the context is full and options.context_policy allows it, the
-  // oldest turns are dropped first. On an error the last question is removed and the error is
+  // thought, and allows a tool call instead of the text. `may_force`: the answer must be a tool
+  // call if the tool choice says so. If the context is full and options.context_policy allows it,
+  // the oldest turns are dropped first. On an error the last question is removed and the error is
   // thrown: ContextOverflow, Error(usage) with the template's own words, or what `generate` throws.
   Answer answer(const GenerateOptions& options, bool may_force, const Generate& generate,
                 const OnAnswerEvent& on_event);

@@ -13,11 +13,13 @@ namespace chaski {
 namespace {
 
 const std::string
-    kBefore = "You may call functions. Each line describes one, with a JSON schema of its "
-              "parameters:\n",
-    kAfter = "To call a function, answer only with\n<tool_call>\n{\"name\": \"the function\", "
-             "\"arguments\": {...}}\n</tool_call>\nIts result comes with the next message, between "
-             "<tool_response> and </tool_response>. If no function helps, answer with text.";
+    kBefore =
+        "You may call functions. Each line describes one, with a JSON schema of its "
+        "parameters:\n",
+    kAfter =
+        "To call a function, answer only with\n<tool_call>\n{\"name\": \"the function\", "
+        "\"arguments\": {...}}\n</tool_call>\nIts result comes with the next message, between "
+        "<tool_response> and </tool_response>. If no function helps, answer with text.";
 
 std::string text_of(const ToolCall& call, const ToolSyntax& syntax) {
   return fmt::format("{}{{\"name\": \"{}\", \"{}\": {}}}{}", syntax.opens, call.name,
@@ -77,8 +79,7 @@ std::vector<ChatMessage> ToolCalling::shown(std::span<const ChatMessage> message
     } else {
       all.push_back(m);
       for (const ToolCall& call : std::exchange(all.back().calls, {}))
-        all.back().content +=
-            (all.back().content.empty() ? "" : "\n") + text_of(call, *syntax_);
+        all.back().content += (all.back().content.empty() ? "" : "\n") + text_of(call, *syntax_);
     }
     after_result = is_result;
   }

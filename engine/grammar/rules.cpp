@@ -217,8 +217,7 @@ Rules::Rule Rules::copy(const Rules& other) {
   for (const SkipEdge& e : other.skips_) skips_.push_back({e.from + to, e.to + to});
   for (const TokenEdge& e : other.tokens_)
     tokens_.push_back({e.from + to, e.to + to, e.literal + literal});
-  for (const CallEdge& e : other.calls_)
-    calls_.push_back({e.from + to, e.to + to, e.rule + rule});
+  for (const CallEdge& e : other.calls_) calls_.push_back({e.from + to, e.to + to, e.rule + rule});
   literals_.insert(literals_.end(), other.literals_.begin(), other.literals_.end());
   for (State s = 0; s < State(other.distinct_.size()); ++s)
     if (other.is_distinct(s)) mark_distinct(s + to);

@@ -295,11 +295,11 @@ class AnthropicReply {
   OrderedJson end_of(const ChatAnswer& answer) const {
     const std::optional<std::string> stop = stop_of(served_, request_, answer.result);
     const Finish finish = answer.result.finish;
-    const char* reason = !answer.calls.empty()      ? "tool_use"
-                         : stop                     ? "stop_sequence"
+    const char* reason = !answer.calls.empty() ? "tool_use"
+                         : stop                ? "stop_sequence"
                          : finish == Finish::length || finish == Finish::interrupted ? "max_tokens"
-                         : finish == Finish::full   ? "model_context_window_exceeded"
-                                                    : "end_turn";
+                         : finish == Finish::full ? "model_context_window_exceeded"
+                                                  : "end_turn";
     OrderedJson json = {{"stop_reason", reason}, {"stop_sequence", nullptr}};
     if (stop && answer.calls.empty()) json["stop_sequence"] = *stop;
     return json;

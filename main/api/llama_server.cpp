@@ -53,12 +53,10 @@ std::vector<TokenId> infill_prompt(const ServedModel& served, const Field& field
 
 // The settings as llama-server names them.
 OrderedJson settings_json(const RequestSettings& settings) {
-  OrderedJson values = {{"n_predict", settings.max_tokens},
-                        {"max_tokens", settings.max_tokens},
-                        {"seed", settings.sampling.seed},
-                        {"stop", settings.stop},
-                        {"ignore_eos", settings.ignore_end},
-                        {"n_probs", settings.scored.value_or(0)}};
+  OrderedJson values = {
+      {"n_predict", settings.max_tokens},  {"max_tokens", settings.max_tokens},
+      {"seed", settings.sampling.seed},    {"stop", settings.stop},
+      {"ignore_eos", settings.ignore_end}, {"n_probs", settings.scored.value_or(0)}};
   each_parameter(settings.sampling, [&](const auto& part, const auto& parameter) {
     values[names_of_parameter(parameter.flag).back()] = part.*parameter.value;
   });
@@ -323,8 +321,7 @@ void answer_apply_template(Api& api, const Call& call, Reply& reply) {
   const auto open = body.fields().find("add_generation_prompt");
   const auto conversation = conversation_of(*served, request);
   try {
-    const auto tokens =
-        open && !open->flag() ? conversation->tokens() : conversation->prompt();
+    const auto tokens = open && !open->flag() ? conversation->tokens() : conversation->prompt();
     reply.whole(200, kJsonType,
                 written({{"prompt", text_of(served->engine().tokenizer(), tokens)}}));
   } catch (const Error& error) {

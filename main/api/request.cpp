@@ -153,8 +153,9 @@ void check_bias(const ServedModel& served, const AnswerSettings& settings) {
 
 void note_cut(const GenerateResult& result, std::vector<std::string>& warnings) {
   if (result.finish == Finish::interrupted)
-    warnings.push_back("the time for an answer (--max-seconds of the server) was over: it ends "
-                       "with the text so far");
+    warnings.push_back(
+        "the time for an answer (--max-seconds of the server) was over: it ends "
+        "with the text so far");
 }
 
 std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
@@ -263,9 +264,8 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
       continue;
     }
     const std::string text = part.text();
-    const std::vector<TokenId> more = tokens.empty()
-                                          ? tokens_of(served, text, part.path())
-                                          : served.engine().tokenizer().encode(text);
+    const std::vector<TokenId> more = tokens.empty() ? tokens_of(served, text, part.path())
+                                                     : served.engine().tokenizer().encode(text);
     tokens.insert(tokens.end(), more.begin(), more.end());
   }
   return tokens;

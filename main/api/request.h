@@ -50,11 +50,11 @@ constexpr const char *kJsonType = "application/json", *kEventStream = "text/even
 // What happens while a text is generated. Views are valid during the call only.
 struct ChatEvent {
   enum class Kind {
-    prompt,     // the prompt has `count` tokens
-    reading,    // `count` of `all` tokens of the prompt are read
-    token,      // `token` was drawn; its text may come later
-    reasoning,  // `text` of a thought, without its marks
-    text,       // `text` for the reader
+    prompt,      // the prompt has `count` tokens
+    reading,     // `count` of `all` tokens of the prompt are read
+    token,       // `token` was drawn; its text may come later
+    reasoning,   // `text` of a thought, without its marks
+    text,        // `text` for the reader
     call_begun,  // `call` with its id and name; `count` counts the calls of the answer from 0
     call_part,   // `text` is more of the arguments of call `count`
     // `call`, complete: the parts before are its arguments. A call that has begun and turns out to

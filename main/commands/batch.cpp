@@ -65,19 +65,24 @@ BatchRequest read_request(const BatchLine& line, std::string& custom_id) {
   OrderedJson inner;
   if (const auto wrapped = fields.find("body")) {
     if (const auto method = fields.find("method")) method->one_of({"POST"});
-    request.url = fields["url"].one_of({"/v1/chat/completions", "/v1/completions"});
+    request.url =
+        fields["url"].one_of({"/v1/chat/completions", "/v1/completions", "/v1/responses"});
     if (!wrapped->is_object()) wrapped->wrong("an object");
     inner = wrapped->whole_json();
-  } else if (chat || fields.find("prompt")) {
-    request.url = chat ? "/v1/chat/completions" : "/v1/completions";
+  } else if (chat || fields.find("prompt") || fields.find("input")) {
+    request.url = chat                    ? "/v1/chat/completions"
+                  : fields.find("prompt") ? "/v1/completions"
+                                          : "/v1/responses";
     inner = fields.whole_json();
     inner.erase("custom_id");
   } else {
-    refuse_field("", "the line has no body, prompt or messages, expected one of them");
+    refuse_field("", "the line has no body, messages, prompt or input, expected one of them");
   }
   const auto stream = inner.find("stream");
   if (stream != inner.end() && *stream == true)
     refuse_field("stream", "is true, expected false: a batch has whole answers");
+  if (const auto id = inner.find("previous_response_id"); id != inner.end() && !id->is_null())
+    refuse_field("previous_response_id", "is given, but a line does not see the answers to others");
   request.body = written(inner);
   return request;
 }
@@ -86,9 +91,15 @@ BatchRequest read_request(const BatchLine& line, std::string& custom_id) {
 OrderedJson repeatable(const std::string& text, const std::string& id) {
   OrderedJson body = OrderedJson::parse(text);
   if (body.contains("id")) body["id"] = id;
-  if (body.contains("created")) body["created"] = 0;
+  for (const char* name : {"created", "created_at"})
+    if (body.contains(name)) body[name] = 0;
   body.erase("timings");
-  if (body.contains("usage")) body["usage"].erase("prompt_tokens_details");
+  if (body.contains("usage"))
+    for (const char* name : {"prompt_tokens_details", "input_tokens_details"})
+      body["usage"].erase(name);
+  if (body.contains("output"))  // items of /v1/responses
+    for (size_t i = 0; i < body["output"].size(); ++i)
+      body["output"][i]["id"] = fmt::format("{}_{}", id, i);
   return body;
 }
 
@@ -353,8 +364,8 @@ Action declare_batch(Flags parser) {
   auto flags = std::make_shared<BatchFlags>();
   parser
       .add("IN", flags->in,
-           "requests, one JSON object a line: OpenAI's batch format, {\"prompt\": ...} or "
-           "{\"messages\": [...]} with settings; - is standard input")
+           "requests, one JSON object a line: OpenAI's batch format, {\"prompt\": ...}, "
+           "{\"input\": ...} or {\"messages\": [...]} with settings; - is standard input")
       .required();
   parser
       .add("OUT", flags->out,

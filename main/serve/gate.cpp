@@ -134,16 +134,15 @@ std::string Gate::check_key(std::string_view authorization, std::string_view x_a
   // `oldest`: when it is a minute old, it no longer counts.
   const auto expect_below = [&](int used, int most, const char* what, Clock::time_point oldest) {
     if (most == 0 || used < most) return;
-    ApiError error(429, "rate_limit_error", "rate_limit_exceeded",
-                   fmt::format("the key had {} {} in the last minute, expected at most {}", used,
-                               what, most));
+    ApiError error(
+        429, "rate_limit_error", "rate_limit_exceeded",
+        fmt::format("the key had {} {} in the last minute, expected at most {}", used, what, most));
     error.retry_seconds = std::chrono::duration<double>(oldest + kMinute - now).count();
     throw error;
   };
   if (!use.requests.empty())
     expect_below(int(use.requests.size()), found->requests, "requests", use.requests.front());
-  if (!use.tokens.empty())
-    expect_below(tokens, found->tokens, "tokens", use.tokens.front().first);
+  if (!use.tokens.empty()) expect_below(tokens, found->tokens, "tokens", use.tokens.front().first);
   if (found->requests > 0) use.requests.push_back(now);
   return found->name;
 }

@@ -44,7 +44,8 @@ class Exchange : public Reply, public std::enable_shared_from_this<Exchange> {
   explicit Exchange(HttpServer& server);
   ~Exchange() override;
 
-  // Both before the response begins. `seconds`: when a client that gets 429 or 503 should try again.
+  // Both before the response begins. `seconds`: when a client that gets 429 or 503 should try
+  // again.
   void add_headers(const Headers& headers);
   void set_retry(double seconds) { retry_seconds_ = seconds; }
   void whole(int status, const char* type, const std::string& body) override;

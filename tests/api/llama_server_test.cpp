@@ -7,7 +7,8 @@ using namespace chaski::test;
 TEST_CASE("api/llama-server: several prompts have a list of answers, one has an object") {
   TestApi t;
   const json tokens = TestApi::engine()->tokenizer().encode("A dog");
-  const json many = t.post("/completion", {{"prompt", {tokens, "A cat", {{"prompt_string", "C"}}}}});
+  const json third = {{"prompt_string", "C"}};
+  const json many = t.post("/completion", {{"prompt", {tokens, "A cat", third}}});
   REQUIRE(many.size() == 3);
   for (size_t i = 0; i < many.size(); ++i) CHECK(many[i]["index"] == i);
   CHECK(t.post("/completion", {{"prompt", {"A"}}})["content"] == "Hello");
@@ -26,9 +27,9 @@ TEST_CASE("api/llama-server: a response has the settings, or only the fields tha
   CHECK(all["generation_settings"]["n_predict"] == 7);
   CHECK(all["generation_settings"]["seed"] == 3);
   CHECK(contains(all["prompt"].get<std::string>(), "A"));
-  const json few = t.post("/completion", {{"prompt", "A"},
-                                          {"n_predict", 7},
-                                          {"response_fields", {"content", "timings/prompt_n"}}});
+  const json few = t.post(
+      "/completion",
+      {{"prompt", "A"}, {"n_predict", 7}, {"response_fields", {"content", "timings/prompt_n"}}});
   CHECK(few.size() == 2);
   CHECK(few["timings/prompt_n"] == all["timings"]["prompt_n"]);
 }
@@ -41,9 +42,8 @@ TEST_CASE("api/llama-server: timings count all answers, and come with each part 
   CHECK(two["predicted_n"] == 2 * one["predicted_n"].get<int>());
   CHECK(two["prompt_n"] == one["prompt_n"]);
   CHECK(two["predicted_ms"] == one["predicted_ms"]);
-  const TestReply& stream =
-      t.call("POST", "/completion",
-             {{"prompt", "A"}, {"stream", true}, {"timings_per_token", true}});
+  const TestReply& stream = t.call(
+      "POST", "/completion", {{"prompt", "A"}, {"stream", true}, {"timings_per_token", true}});
   CHECK(contains(stream.body, R"("stop":false,"id_slot":-1)"));
   CHECK(stream.body.find("predicted_per_second") != stream.body.rfind("predicted_per_second"));
 }
@@ -70,8 +70,7 @@ TEST_CASE("api/llama-server: a prompt is counted and shown as it is generated af
   t.post("/v1/chat/completions", {{"messages", messages}, {"continue_final_message", true}});
   const json count = t.post("/v1/chat/completions/input_tokens", {{"messages", messages}});
   CHECK(count["input_tokens"] == TestApi::engine()->tokenizer().encode_prompt(t.prompt).size());
-  const json both = {{"messages", messages},
-                     {"continue_final_message", true},
-                     {"add_generation_prompt", true}};
+  const json both = {
+      {"messages", messages}, {"continue_final_message", true}, {"add_generation_prompt", true}};
   CHECK(t.post("/v1/chat/completions", both, 400)["error"]["param"] == "continue_final_message");
 }

@@ -18,6 +18,10 @@ constexpr const char* kPlainTemplate =
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}";
 
+constexpr const char* kThinkTemplate =
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
+
 json chat_with(const json& more) {
   json all = {{"messages", {{{"role", "user"}, {"content", "Look!"}}}}, {"tools", {kLookUp}}};
   all.update(more);
@@ -86,14 +90,16 @@ TEST_CASE("api/tools: a call that is cut after it has begun is text, in a stream
 
 TEST_CASE("api/tools: next to a schema an answer is a call, or text of the schema") {
   TestApi t;
-  const json format = {{"response_format",
-                        {{"type", "json_schema"},
-                         {"json_schema", {{"schema", {{"type", "integer"}}}}}}}};
+  const json format = {
+      {"response_format",
+       {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "integer"}}}}}}}};
   t.post("/v1/chat/completions", chat_with(format));
   REQUIRE(t.options.rules);
   TextReader reader(t.options.rules);
   CHECK(reader.fits("42"));
-  CHECK(reader.fits("<tool_call>\n{\"name\":\"look_up\",\"arguments\":{\"word\":\"a\"}}\n</tool_call>"));
+  CHECK(
+      reader.fits("<tool_call>\n{\"name\":\"look_up\",\"arguments\":{\"word\":\"a\"}}\n"
+                  "</tool_call>"));
   CHECK(!reader.fits("Hello"));
   CHECK(!reader.fits("<tool_call>\n{\"name\":\"other\",\"arguments\":{}}\n</tool_call>"));
   json forced = chat_with(format);
@@ -103,8 +109,7 @@ TEST_CASE("api/tools: next to a schema an answer is a call, or text of the schem
 }
 
 TEST_CASE("api/tools: a grammar applies after the thought that the chat template opens") {
-  const std::string opens = kPlainTemplate + std::string("{% if add_generation_prompt %}<think>\n{% endif %}");
-  TestApi t(opens.c_str());
+  TestApi t(kThinkTemplate);
   t.post("/v1/chat/completions",
          {{"messages", {{{"role", "user"}, {"content", "A number."}}}}, {"regex", "[0-9]+"}});
   TextReader reader(t.options.rules);
@@ -129,19 +134,18 @@ TEST_CASE("api/tools: without tools in its chat template the system message desc
                      {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "barks"}}};
   t.post("/v1/chat/completions", {{"messages", talk}, {"tools", {kLookUp}}});
   CHECK(contains(t.prompt, "[system]Be brief.\n\nYou may call functions."));
-  CHECK(contains(t.prompt, "[assistant]<tool_call>\n{\"name\": \"look_up\", \"arguments\": "
-                           "{\"word\":\"a\"}}\n</tool_call>\n[user]<tool_response>\nbarks"));
+  CHECK(contains(t.prompt,
+                 "[assistant]<tool_call>\n{\"name\": \"look_up\", \"arguments\": "
+                 "{\"word\":\"a\"}}\n</tool_call>\n[user]<tool_response>\nbarks"));
   t.post("/v1/chat/completions", chat_with({{"tool_choice", "required"}}));
   CHECK(t.prompt.ends_with("[assistant]<tool_call>\n"));
 }
 
 TEST_CASE("api/tools: an answer that has begun is continued after its thought") {
-  const std::string opens = kPlainTemplate + std::string("{% if add_generation_prompt %}<think>\n{% endif %}");
-  TestApi t(opens.c_str());
+  TestApi t(kThinkTemplate);
   const auto prompt_of = [&](json begun) {
     begun["role"] = "assistant";
-    t.post("/v1/chat/completions",
-           {{"messages", {{{"role", "user"}, {"content", "Hi"}}, begun}}});
+    t.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Hi"}}, begun}}});
     return t.prompt;
   };
   CHECK(prompt_of({{"content", "Hel"}}).ends_with("<think>\n\n</think>\n\nHel"));

@@ -98,22 +98,28 @@ TEST_CASE("batch: a bad line gets its error and a status of 10, and the others a
   in += json{{"custom_id", "x"}, {"url", "/v1/images"}, {"body", json::object()}}.dump() + "\n";
   in += json{{"prompt", "A"}, {"max_tokens", 3}, {"stream", true}}.dump() + "\n";
   in += json{{"hello", 1}}.dump() + "\n" + std::string(3000, '[') + "\n";
+  in += json{{"input", "A"}, {"previous_response_id", "resp_1"}}.dump() + "\n";
+  in += json{{"input", "A"}, {"max_output_tokens", 3}}.dump() + "\n";
   in += request(2).dump();  // without a line end
   write_file(folder / "in", in);
   const Outcome outcome = chaski_run(batch(folder / "in", folder / "out"));
   CHECK_MESSAGE(outcome.status == 10, outcome.err);
   const std::vector<std::string> lines = lines_of(read_file(folder / "out"));
-  REQUIRE(lines.size() == 8);
-  const int numbers[] = {1, 2, 4, 5, 6, 7, 8, 9};
+  REQUIRE(lines.size() == 10);
+  const int numbers[] = {1, 2, 4, 5, 6, 7, 8, 9, 10, 11};
   for (size_t i = 0; i < lines.size(); ++i) {
     const json result = json::parse(lines[i]);
     CHECK(result["line"] == numbers[i]);
-    const bool good = i == 0 || i == 7;
+    const bool good = i == 0 || i >= 8;
     CHECK(result["response"]["status_code"] == (good ? 200 : 400));
     if (!good) CHECK(!result["response"]["body"]["error"]["message"].empty());
   }
   CHECK(json::parse(lines[2])["response"]["body"]["error"]["param"] == "temperature");
   CHECK(json::parse(lines[3])["custom_id"] == "x");
+  const json response = json::parse(lines[8])["response"]["body"];
+  CHECK(response["object"] == "response");
+  CHECK(response["created_at"] == 0);
+  CHECK(response["output"][0]["id"] == "batch_req_10_0");
 }
 
 TEST_CASE("batch: after a kill it continues without a lost or doubled line") {
