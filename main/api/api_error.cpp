@@ -37,11 +37,13 @@ ApiError api_error_of(const Error& error) {
 }
 
 ApiError too_long(int prompt_tokens, int context) {
-  ApiError error(400, kInvalid, kTooLong,
-                 fmt::format("the prompt has {} tokens, but the context holds {} and the answer "
-                             "needs room: shorten the prompt, or start the server with a larger "
-                             "--ctx if the model supports it",
-                             prompt_tokens, context));
+  ApiError error(
+      400, kInvalid, kTooLong,
+      // Clients look for these words of llama-server's, and then shorten the prompt.
+      fmt::format("the prompt has {} tokens, which exceeds the available context size of "
+                  "{} tokens, or leaves no room for an answer: shorten the prompt, or "
+                  "start the server with a larger --ctx if the model supports it",
+                  prompt_tokens, context));
   error.prompt_tokens = prompt_tokens, error.context = context;
   return error;
 }

@@ -185,7 +185,8 @@ class ResponseReply {
       api.responses.keep(id_, std::move(asked_.kept), written(json));
     }
     if (!asked_.stream.stream) return reply_.whole(200, kJsonType, written(json));
-    put(cut ? "response.incomplete" : "response.completed", {{"response", json}});
+    put(cut ? "response.incomplete" : "response.completed",
+        {{"response", json}, {"timings", json["timings"]}});
     reply_.end();
   }
 
@@ -229,6 +230,10 @@ class ResponseReply {
     using Kind = ChatEvent::Kind;
     if (event.kind == Kind::prompt) return;
     begin();
+    timings_.take(event);
+    if (event.kind == Kind::reading && asked_.stream.progress)
+      put("response.in_progress",
+          {{"response", response("in_progress")}, {"prompt_progress", timings_.progress()}});
     if (event.kind == Kind::token && event.log_probabilities)
       logged_.push_back(log_probability_json(served_.engine().tokenizer(), event.token,
                                              *event.log_probabilities));
@@ -281,6 +286,7 @@ class ResponseReply {
       json["logprobs"] = std::move(logged_);
     }
     logged_ = OrderedJson::array();
+    if (asked_.stream.timings) json["timings"] = timings_.json();
     put(thought ? "response.reasoning_text.delta" : "response.output_text.delta", json);
   }
 
@@ -336,6 +342,7 @@ class ResponseReply {
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
   OrderedJson output_ = OrderedJson::array(), logged_ = OrderedJson::array();
+  RunningTimings timings_;
   int sequence_ = 0;
   bool begun_ = false, open_ = false;
 };
