@@ -22,7 +22,7 @@ constexpr const char* kThinkTemplate =
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
 
-json chat_with(const json& more) {
+json chat_with(const json& more = json::object()) {
   json all = {{"messages", {{{"role", "user"}, {"content", "Look!"}}}}, {"tools", {kLookUp}}};
   all.update(more);
   return all;
@@ -63,7 +63,7 @@ TEST_CASE("api/tools: the id and name of a call come first, then fragments of it
   CHECK(got.fragments > 2);
   CHECK(got.arguments == kSpelled);
   CHECK(got.finish == "tool_calls");
-  const json message = t.post("/v1/chat/completions", chat_with({}))["choices"][0]["message"];
+  const json message = t.post("/v1/chat/completions", chat_with())["choices"][0]["message"];
   CHECK(message["tool_calls"][0]["function"]["arguments"] == kSpelled);
   CHECK(message["tool_calls"][0]["id"] == got.id);
 }
@@ -78,7 +78,7 @@ TEST_CASE("api/tools: a call that is cut after it has begun is text, in a stream
   CHECK(got.content == t.answer);
   CHECK(got.finish == "length");
   CHECK(got.warnings.size() == 1);
-  const json choice = t.post("/v1/chat/completions", chat_with({}))["choices"][0];
+  const json choice = t.post("/v1/chat/completions", chat_with())["choices"][0];
   CHECK(choice["message"]["content"] == t.answer);
   CHECK(!choice["message"].contains("tool_calls"));
   const json response = t.post("/v1/responses", {{"input", "Look!"}, {"tools", {kLookUp}}});
@@ -121,7 +121,7 @@ TEST_CASE("api/tools: a grammar applies after the thought that the chat template
 TEST_CASE("api/tools: without tools in its chat template the system message describes them") {
   TestApi t(kPlainTemplate);
   t.answer = kCall;
-  const json message = t.post("/v1/chat/completions", chat_with({}))["choices"][0]["message"];
+  const json message = t.post("/v1/chat/completions", chat_with())["choices"][0]["message"];
   CHECK(message["tool_calls"][0]["function"]["arguments"] == kSpelled);
   CHECK(contains(t.prompt, "[system]You may call functions."));
   CHECK(contains(t.prompt, R"({"name":"look_up","parameters")"));
