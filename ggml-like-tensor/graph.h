@@ -98,6 +98,7 @@ class Graph {
     return append(Blend{first}, std::move(of)).out[0];
   }
   ValueId mean_product(ValueId a, ValueId b) { return append(MeanProduct{}, {a, b}).out[0]; }
+  ValueId mean_product(ValueId a, const Weight& b) { return mean_product(a, weight(b)); }
   struct Rounded {
     ValueId whole, unit;  // (tokens, cols) and (tokens, 1): their product is about x
   };

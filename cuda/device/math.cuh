@@ -49,6 +49,7 @@ __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::gelu_erf) return 0.5f * x * (1.0f + erf_fixed(x * 0.70710678f));
   if (kind == Activation::relu) return x < 0 ? 0.0f : x;
   if (kind == Activation::relu2) return x < 0 ? 0.0f : x * x;
+  if (kind == Activation::sigmoid) return 1.0f / (1.0f + exp_fixed(0.0f - x));
   const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }

@@ -184,10 +184,11 @@ struct BlendKernel {
 // The mean of products. A warp takes a row; its two halves do the same work, so that sums follow
 // the CPU's tree of 16.
 
-__global__ void mean_product(const float* a, const float* b, float* y, int64_t n) {
+// `next_b`: from a row of b to the next; 0: all rows share one.
+__global__ void mean_product(const float* a, const float* b, float* y, int64_t n, int64_t next_b) {
   wait_for_previous();
   start_next();
-  a += blockIdx.x * n, b += blockIdx.x * n;
+  a += blockIdx.x * n, b += blockIdx.x * next_b;
   float sum = 0;
   for (int64_t i = threadIdx.x % 16; i < n; i += 16) sum = fmaf(a[i], b[i], sum);
   sum = tree_sum(sum);
@@ -197,7 +198,8 @@ __global__ void mean_product(const float* a, const float* b, float* y, int64_t n
 struct MeanProductKernel {
   static void launch(const MeanProduct&, const OpArgs& a, const LaunchContext& c) {
     chaski::launch("mean_product", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, mean_product,
-                   a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), a.in[0].shape.cols);
+                   a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), a.in[0].shape.cols,
+                   a.in[1].shape.rows == 1 ? int64_t{0} : a.in[1].shape.cols);
   }
 };
 

@@ -50,6 +50,8 @@ typename V::F activate(Activation kind, typename V::F x) {
                   V::add(V::set1(1), erf<V>(V::mul(x, V::set1(0.70710678f)))));
   if (kind == Activation::relu) return V::where_less(x, V::zero(), V::zero(), x);
   if (kind == Activation::relu2) return V::where_less(x, V::zero(), V::zero(), V::mul(x, x));
+  if (kind == Activation::sigmoid)
+    return V::div(V::set1(1), V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
   const auto inner =
       V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));

@@ -168,9 +168,10 @@ struct CpuKernel<MeanProduct, V> : ByRow {
                   const Scratch&) {
     const int64_t n = a.in[0].shape.cols;
     for (int64_t t = first; t < last; ++t) {
+      const float* b = MeanProduct::row_of_b(a, t);
       auto sum = V::zero();
       each_vector(n, [&](int64_t i, int64_t k) {
-        sum = V::fma(load_n<V>(a.in[0].row(t) + i, k), load_n<V>(a.in[1].row(t) + i, k), sum);
+        sum = V::fma(load_n<V>(a.in[0].row(t) + i, k), load_n<V>(b + i, k), sum);
       });
       a.out[0].out_row(t)[0] = V::sum(sum) / float(n);
     }
