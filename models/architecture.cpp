@@ -202,7 +202,7 @@ std::unique_ptr<Model> bind_model(const Weights& w) {
   for (const Weight& t : w.tensors) tensors.push_back(&t.info);
   auto model = matched(w.meta, w.path, tensors, [&](Model& m, const TensorSlot& slot, size_t i) {
     *slot.weight = &w.tensors[i];
-    m.weights.push_back({slot.role, &w.tensors[i]});
+    m.weights.push_back({slot.role, &w.tensors[i], slot.experts, slot.chosen});
     if (slot.role == Role::outlier_columns) check_numbers(w, slot, w.tensors[i]);
   });
   model->bound(w.path);

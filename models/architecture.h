@@ -48,6 +48,7 @@ class Model {
   struct BoundWeight {
     Role role;
     const Weight* weight;
+    int64_t experts = 1, chosen = 1;  // TensorSlot
   };
   std::vector<BoundWeight> weights;  // of all bound slots
 };

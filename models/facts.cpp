@@ -162,6 +162,9 @@ Slots::Slot& Slots::Slot::in_gguf(std::string theirs, RowOrder order) {
 }
 Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
 Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
+Slots::Slot& Slots::Slot::of_experts(int64_t n, int64_t k) {
+  return experts = gguf_planes = n, chosen = k, as(Role::experts);
+}
 Slots::Slot& Slots::Slot::optional() { return is_optional = true, *this; }
 Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
@@ -211,6 +214,7 @@ std::vector<TensorSlot> Slots::all() const {
     };
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
     weight.weight = &s.member->weight, weight.projection = projection_of(s.gguf);
+    weight.experts = s.experts, weight.chosen = s.chosen;
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
     weight.matrix_rows = s.matrix_rows;

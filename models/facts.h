@@ -212,6 +212,8 @@ class Keys {
 // What a tensor is used for. Code outside the architecture decides by role, never by name.
 enum class Role {
   matmul,           // all of it is read for every token
+  router,           // chooses a token's experts: a matmul that keeps its format
+  experts,          // matrices one below the other; a token reads only those chosen for it
   token_table,      // one row is read for every token; all of it if the model has no head
   position_table,   // one row is read for every position
   lookup,           // one row is read for every token, never all of it
@@ -221,6 +223,11 @@ enum class Role {
   outlier_columns,  // their column numbers: one row, f32
   column_order,     // the order of a matmul's columns: one row, f32
 };
+
+// Whether quantize leaves such a tensor in its format.
+constexpr bool keeps_format(Role r) {
+  return r == Role::position_table || r == Role::outliers || r == Role::router;
+}
 
 // What a matmul of a layer computes, where llama.cpp's mixtures of formats distinguish it. It
 // follows from the slot's GGUF name, so that all architectures declare it alike.
@@ -280,9 +287,12 @@ struct TensorSlot {
   std::string name;            // "layer.3.attn_q"
   std::string of;              // for an order and for outliers: the name of their weight
   std::string gguf;            // in our spelling; GGUF's is "blk.3.attn_q.weight"
-  std::string hf;              // without the common prefix: "layers.3.self_attn.q_proj.weight"
+  // Without the common prefix: "layers.3.self_attn.q_proj.weight". Experts that the file has one by
+  // one have "*" for their number.
+  std::string hf;
   int64_t rows = 1, cols = 0;  // cols 0: any number
   Role role = Role::matmul;
+  int64_t experts = 1, chosen = 1;  // Role::experts: how many, and how many of them a token reads
   Projection projection = Projection::other;
   bool optional = false;
   bool hf_less_one = false;
@@ -307,6 +317,7 @@ class Slots {
     Linear* member;
     Bias bias = Bias::none;
     Role role = Role::matmul;
+    int64_t experts = 1, chosen = 1;
     bool is_optional = false;
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;
@@ -332,6 +343,9 @@ class Slots {
     Slot& ternary_in_hf();
     Slot& matrix_of(int64_t rows);       // a vector that files store as a matrix of `rows` rows
     Slot& or_in_gguf(std::string name);  // read this tensor if a GGUF file has none for the slot
+    // The rows are those of `n` experts, of which a token reads `chosen`. A Hugging Face file has
+    // three dimensions, or "*" in its name is the number of an expert.
+    Slot& of_experts(int64_t n, int64_t chosen);
     // The GGUF tensor has three dimensions, of which the last is `n`.
     Slot& planes_in_gguf(int64_t n) { return gguf_planes = n, *this; }
     Slot& always_in_gguf() { return gguf_always = true, *this; }  // a head: else the token table

@@ -19,7 +19,7 @@ namespace {
 class Makers {
  public:
   Makers(const Graph& graph, const Model& model) : graph_(graph) {
-    for (const auto& [role, weight] : model.weights) roles_.emplace(weight, role);
+    for (const Model::BoundWeight& w : model.weights) roles_.emplace(w.weight, w.role);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const ValueId v : graph.nodes[n].in) {
         readers_[v].push_back(n);

@@ -124,10 +124,8 @@ Format own(Format gguf) {
   }
 }
 
-// llama.cpp leaves the router of experts as it is.
 bool may_choose(const WeightJob& job) {
-  return !job.slot.gguf.empty() && job.from().tiled() && job.slot.role != Role::position_table &&
-         job.slot.role != Role::outliers && job.slot.gguf.find("ffn_gate_inp") == std::string::npos;
+  return !job.slot.gguf.empty() && job.from().tiled() && !keeps_format(job.slot.role);
 }
 
 }  // namespace

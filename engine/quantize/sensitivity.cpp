@@ -24,8 +24,8 @@ constexpr int kPieces = 4, kPieceTokens = 96, kScored = 64;
 // Whether a recipe may choose the weight's format.
 bool is_candidate(const WeightJob& job) {
   const TensorInfo& weight = job.from();
-  return !job.slot.gguf.empty() && weight.tiled() && job.slot.role != Role::position_table &&
-         job.slot.role != Role::outliers && weight.cols % info(kProbe).block == 0 &&
+  return !job.slot.gguf.empty() && weight.tiled() && !keeps_format(job.slot.role) &&
+         weight.cols % info(kProbe).block == 0 &&
          info(weight.format).bits() > info(kProbe).bits();
 }
 

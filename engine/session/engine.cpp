@@ -294,7 +294,9 @@ std::string Engine::device() const {
 
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
 
-uint64_t Engine::weight_bytes() const { return weight_bytes_a_token(*impl_->model); }
+uint64_t Engine::weight_bytes(int sequences) const {
+  return weight_bytes_a_pass(*impl_->model, sequences);
+}
 
 Format Engine::weight_format() const {
   std::map<Format, uint64_t> bytes;

@@ -1,6 +1,7 @@
 #include "engine/session/memory_need.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/pages/page_table.h"
@@ -35,15 +36,18 @@ ShapedModel::ShapedModel(const ModelSource& source) {
   model_ = bind_model(shapes_);
 }
 
-uint64_t weight_bytes_a_token(const Model& model) {
+uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens) {
   const bool tied = std::none_of(model.weights.begin(), model.weights.end(),
                                  [](const auto& w) { return w.role == Role::head; });
-  uint64_t sum = 0;
-  for (const auto& [role, weight] : model.weights)
+  double sum = 0;
+  for (const auto& [role, weight, experts, chosen] : model.weights)
     if (role == Role::matmul || role == Role::outliers || role == Role::head ||
-        (tied && role == Role::token_table))
-      sum += weight->info.bytes();
-  return sum;
+        role == Role::router || (tied && role == Role::token_table))
+      sum += double(weight->info.bytes());
+    else if (role == Role::experts)
+      sum += double(weight->info.bytes()) / double(experts) *
+             different_experts(double(experts), double(chosen), double(tokens));
+  return uint64_t(std::llround(sum));
 }
 
 ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, int end,
@@ -85,8 +89,8 @@ uint64_t Footprint::weights_in(Format format) const {
     const bool head = w.role == Role::head || w.role == Role::token_table;
     const Format least = head ? least_of_head(format, as.cols) : format,
                  to = info(least).bits() > info(format).bits() ? least : format;
-    if (as.tiled() && w.role != Role::position_table && w.role != Role::outliers &&
-        as.cols % info(to).block == 0 && info(as.format).bits() > info(to).bits())
+    if (as.tiled() && !keeps_format(w.role) && as.cols % info(to).block == 0 &&
+        info(as.format).bits() > info(to).bits())
       as.format = to;
     sum += aligned_bytes(as);
   }
@@ -228,6 +232,14 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
        context, in_gigabytes(states),
        mapped ? "" : fmt::format(" in addition to the weights' {}", in_gigabytes(weights)),
        in_gigabytes(*have), advice);
+}
+
+std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source) {
+  try {
+    return weight_bytes_a_token(*ShapedModel(source));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv) {

@@ -43,8 +43,13 @@ class ImaginedPass {
 // nothing for a model that chaski cannot run.
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv);
 
-// Weights that one decoded token reads: those of every matmul, once.
-uint64_t weight_bytes_a_token(const Model& model);
+// Bytes of weights that a pass over `tokens` tokens of as many texts reads: those of every matmul,
+// once. Of experts, those that the tokens choose: their expected number (ops/expert_matmul.h).
+uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens);
+inline uint64_t weight_bytes_a_token(const Model& model) { return weight_bytes_a_pass(model, 1); }
+
+// The same of a model whose matrices are not read; nothing for one that chaski cannot run.
+std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source);
 
 // The memory that the CPU's layers of a model take, by purpose, in bytes.
 class Footprint {

@@ -10,6 +10,12 @@
 
 namespace chaski {
 
+// How many different experts `tokens` tokens choose, each `chosen` of `experts`: the expected number
+// if all are equally likely. It is exact for one token.
+inline double different_experts(double experts, double chosen, double tokens) {
+  return tokens == 1 ? chosen : experts * (1 - std::pow(1 - chosen / experts, tokens));
+}
+
 struct ExpertMatMul {
   static constexpr const char* kName = "expert_matmul";
   static constexpr bool kReadsActs = true;
@@ -33,11 +39,10 @@ struct ExpertMatMul {
            "x must have a row for each token or for each expert");
     return {{rows, outputs}};
   }
-  // Assumes that no two rows choose the same expert, as long as there are enough experts.
   Cost cost(const OpArgs& a) const {
-    const double rows = double(a.in[2].shape.rows * a.in[2].shape.cols), n = double(outputs(a)),
-                 flops = 2 * rows * n * double(a.in[0].shape.cols);
-    return {weight_bytes(a.in[1]) / experts * std::min(rows, double(experts)), flops,
+    const double tokens = double(a.in[2].shape.rows), chosen = double(a.in[2].shape.cols),
+                 flops = 2 * tokens * chosen * double(outputs(a)) * double(a.in[0].shape.cols);
+    return {weight_bytes(a.in[1]) / experts * different_experts(experts, chosen, tokens), flops,
             reads_acts(a.in[1].format) ? flops : 0};
   }
   void reference(const OpArgs& a) const {

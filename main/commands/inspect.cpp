@@ -126,8 +126,10 @@ void put_table(const Inspection& found) {
                        escaped(t->format)});
   text += table(values, "<<", "  ") + table(tensors, "<><<<><", "  ");
   const ModelTotals totals = totals_of(source);
-  text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", totals.tensors,
+  text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight", totals.tensors,
                       totals.weights, totals.bytes, totals.bits_per_weight());
+  const auto read = found.refusal.empty() ? weight_bytes_a_token(source) : std::nullopt;
+  text += read ? fmt::format("; a token reads {} bytes\n", *read) : "\n";
   if (const auto states = states_of(found)) text += states_line(*states);
   put(text + needs_table(found));
 }
@@ -161,7 +163,10 @@ void put_file_json(const Inspection& found, bool verified) {
                     {"tensors", tensors},
                     {"needs", needs},
                     {"runs", found.refusal.empty() && source.meta.has("tokenizer.kind")}};
-  if (!found.refusal.empty()) json["refusal"] = found.refusal;
+  if (!found.refusal.empty())
+    json["refusal"] = found.refusal;
+  else if (const auto read = weight_bytes_a_token(source))
+    json["weight_bytes_a_token"] = *read;
   if (const auto states = states_of(found)) json["states"] = states_json(*states);
   if (verified) json["verified"] = true;
   put_json(json);

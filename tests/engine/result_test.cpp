@@ -14,8 +14,8 @@ std::vector<float> copied(std::span<const float> x) { return {x.begin(), x.end()
 
 const Weight& head_of(const Engine& e) {
   const Weight* head = nullptr;
-  for (const auto& [role, weight] : e.model().weights)
-    if (role == Role::head || (role == Role::token_table && !head)) head = weight;
+  for (const Model::BoundWeight& w : e.model().weights)
+    if (w.role == Role::head || (w.role == Role::token_table && !head)) head = w.weight;
   return *head;
 }
 

@@ -35,8 +35,8 @@ class HfImport {
     config_ = read_hf_config(folder, source_.meta);
     const std::unique_ptr<Model> model = model_of(source_.meta);
     model->tensors(facts_);
-    for (TensorSlot& slot : facts_.all())
-      if (!slot.hf.empty()) slots_.emplace(slot.hf, slot);
+    for (const TensorSlot& slot : facts_.all())
+      if (!slot.hf.empty()) list_slot(slot);
   }
 
   ModelSource run() {
@@ -45,6 +45,7 @@ class HfImport {
     for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);
+    stack_experts();
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
     name_source();
@@ -57,6 +58,26 @@ class HfImport {
   }
 
  private:
+  // Experts that the file has one by one are read one by one, and then put one below the other.
+  void list_slot(const TensorSlot& slot) {
+    const size_t star = slot.hf.find('*');
+    if (star == std::string::npos) {
+      slots_.emplace(slot.hf, slot);
+      return;
+    }
+    one_by_one_.push_back(slot);
+    for (int64_t i = 0; i < slot.experts; ++i) {
+      TensorSlot one = slot;
+      one.name = name_of_expert(slot, i), one.rows = slot.rows / slot.experts;
+      one.hf.replace(star, 1, std::to_string(i));
+      expert_names_.insert(one.name);
+      slots_.emplace(one.hf, one);
+    }
+  }
+  static std::string name_of_expert(const TensorSlot& slot, int64_t i) {
+    return fmt::format("{}.{}", slot.name, i);
+  }
+
   void read_files() {
     const std::string index = folder_ + "/model.safetensors.index.json",
                       single = folder_ + "/model.safetensors";
@@ -161,13 +182,15 @@ class HfImport {
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
-    if (t.shape.empty() || t.shape.size() > 2)
+    const bool stacked = t.shape.size() == 3 && first->second.experts == t.shape[0];
+    if (t.shape.empty() || (t.shape.size() > 2 && !stacked))
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
            escaped(t.name), fmt::join(t.shape, ", "));
-    const bool matrix = t.shape.size() == 2;
+    const bool matrix = t.shape.size() >= 2;
     for (auto at = first; at != last; ++at) {
       const TensorSlot& slot = at->second;
-      int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
+      int64_t rows = stacked ? t.shape[0] * t.shape[1] : matrix ? t.shape[0] : 1,
+              cols = t.shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
       if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
       if (slot.hf_rows > 0 && rows != slot.hf_rows)
@@ -293,6 +316,44 @@ class HfImport {
     };
   }
 
+  void stack_experts() {
+    std::map<std::string, TensorSource> read;
+    std::erase_if(source_.tensors, [&](TensorSource& t) {
+      return expert_names_.count(t.info.name) && read.emplace(t.info.name, std::move(t)).second;
+    });
+    for (const TensorSlot& slot : one_by_one_) {
+      std::vector<TensorSource> experts;
+      for (int64_t i = 0; i < slot.experts; ++i)
+        if (const auto one = read.find(name_of_expert(slot, i)); one != read.end())
+          experts.push_back(std::move(one->second));
+      if (!experts.empty()) source_.tensors.push_back(stack_of(slot, std::move(experts)));
+    }
+  }
+
+  TensorSource stack_of(const TensorSlot& slot, std::vector<TensorSource> experts) const {
+    if (int64_t(experts.size()) != slot.experts)
+      fail(Exit::bad_file, "{}: {} of the tensors {} are there, expected {}", folder_,
+           experts.size(), slot.hf, slot.experts);
+    TensorInfo all = experts[0].info;
+    for (const TensorSource& one : experts)
+      if (one.info.format != all.format || one.info.cols != all.cols ||
+          one.info.rows * slot.experts != slot.rows)
+        fail(Exit::bad_file, "{}: the tensors {} have {} ({}, {}) and {} ({}, {}), expected {} rows "
+             "each and one format", folder_, slot.hf, info(all.format).name, all.rows, all.cols,
+             info(one.info.format).name, one.info.rows, one.info.cols, slot.rows / slot.experts);
+    all.name = slot.name, all.rows = slot.rows;
+    const int64_t strips = slot.rows / slot.experts / kStrip;
+    const size_t bytes = strip_bytes(all.format, all.cols);
+    return {all, [=, experts = std::move(experts)](int64_t first, int64_t last, std::byte* dst) {
+              for (int64_t next; first < last; first = next) {
+                const int64_t expert = first / strips, begin = expert * strips;
+                next = std::min(last, begin + strips);
+                experts[size_t(expert)].read(first - begin, next - begin, dst);
+                dst += size_t(next - first) * bytes;
+              }
+            }};
+  }
+
   // A model with a tied head may store the matrix under either name or under both. A head that
   // differs from the table is used, whatever config.json says, as transformers does.
   void settle_head() {
@@ -344,6 +405,8 @@ class HfImport {
   HfConfig config_;
   Slots facts_;
   std::multimap<std::string, TensorSlot> slots_;  // by Hugging Face names
+  std::vector<TensorSlot> one_by_one_;            // of experts that have a tensor each
+  std::set<std::string> expert_names_;            // of those tensors, in our spelling
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
   std::set<std::string> names_;  // of tensors_

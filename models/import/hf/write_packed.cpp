@@ -230,6 +230,10 @@ class PackedWriter {
            "{}: tensor {} holds outlier columns, which {} cannot store, expected weights quantized "
            "without --outliers",
            source_.path, escaped(t.info.name), name());
+    if (role == Role::experts)
+      fail(Exit::bad_file,
+           "{}: tensor {} has the matrices of several experts, which chaski does not write as {}",
+           source_.path, escaped(t.info.name), name());
     if (found == by_name.end() || found->second.hf.empty())
       fail(Exit::bad_file,
            "{}: tensor {} has no name in a Hugging Face folder, expected a model imported from one",
