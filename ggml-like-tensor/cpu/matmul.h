@@ -147,8 +147,8 @@ struct CpuKernel<GatedMatMul, V> {
 };
 
 // A unit is some strips of one expert, times all rows that chose it, 16 at a time. The rows are
-// copied next to each other once for these strips. For an expert without rows, a unit only looks at
-// the choices.
+// copied next to each other once for these strips. A decode step chooses few of many experts, so
+// only the experts that its rows can choose have units.
 template <class V>
 struct CpuKernel<ExpertMatMul, V> {
   static constexpr int64_t kStripsAUnit = 2 * kStrips;
@@ -158,8 +158,26 @@ struct CpuKernel<ExpertMatMul, V> {
   static int64_t parts(const ExpertMatMul& op, const OpArgs& a) {
     return (strips(op, a) + kStripsAUnit - 1) / kStripsAUnit;
   }
+  static constexpr int kMostFew = 4096;  // experts that few() can tell apart
+  // Whether the units are those of the different experts of the rows, not those of all experts.
+  static bool few(const ExpertMatMul& op, const OpArgs& a) {
+    return a.out[0].shape.rows < op.experts && op.experts <= kMostFew;
+  }
   static int64_t units(const ExpertMatMul& op, const OpArgs& a) {
-    return op.experts * parts(op, a);
+    return (few(op, a) ? a.out[0].shape.rows : op.experts) * parts(op, a);
+  }
+  // The expert of the units of `place`, or -1 if the rows choose fewer.
+  static int64_t expert_at(const ExpertMatMul& op, const OpArgs& a, int64_t place) {
+    if (!few(op, a)) return place;
+    uint64_t seen[kMostFew / 64] = {};
+    for (int64_t row = 0; row < a.out[0].shape.rows; ++row) {
+      const int32_t expert = ExpertMatMul::expert_of(a, row);
+      const uint64_t bit = uint64_t{1} << expert % 64;
+      if (seen[expert / 64] & bit) continue;
+      if (place-- == 0) return expert;
+      seen[expert / 64] |= bit;
+    }
+    return -1;
   }
   static int64_t grain(const ExpertMatMul&, const OpArgs&) { return 1; }
   static size_t scratch(const ExpertMatMul&, const OpArgs& a) {
@@ -171,8 +189,10 @@ struct CpuKernel<ExpertMatMul, V> {
                   const Scratch& scratch) {
     const int64_t all = strips(op, a), rows = a.out[0].shape.rows;
     for (int64_t u = first; u < last; ++u) {
-      const int64_t expert = u / parts(op, a), from = u % parts(op, a) * kStripsAUnit,
+      const int64_t expert = expert_at(op, a, u / parts(op, a)),
+                    from = u % parts(op, a) * kStripsAUnit,
                     to = from + kStripsAUnit < all ? from + kStripsAUnit : all;
+      if (expert < 0) continue;
       int64_t chosen[kGroup];
       int n = 0;
       for (int64_t row = 0; row < rows; ++row) {
