@@ -1,6 +1,6 @@
 // Llama 1, 2, 3.x, Mistral and models built like them: RMS norm, rotary positions, grouped-query
 // attention, gated silu feed-forward.
-#include "models/blocks/llama.h"
+#include "models/blocks/experts.h"
 
 namespace chaski {
 
@@ -30,9 +30,9 @@ void Llama::tensors(Slots& s) {
     const RowOrder in_gguf = half_split_in_gguf ? halves() : RowOrder{};
     attention_slots(s, l.attn, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
         .with(Bias::maybe);
-    if (head_norms) head_norm_slots(s, l.attn, in_gguf);
+    if (head_norms || whole_norms) head_norm_slots(s, l.attn, in_gguf, whole_norms);
     s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
-    gated_slots(s, l.ffn);
+    feed_slots(s, i);
   }
   end_slots(s);
 }
@@ -42,12 +42,21 @@ void Llama::build(Graph& g) const {
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& l = layers[i];
     x = residual(g, x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
-    x = residual(g, x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
+    x = residual(g, x, feed(g, rms_norm(g, x, l.ffn_norm), i));
   }
   logits(g, rms_norm(g, g.take_outputs(x), output_norm));
 }
 
 namespace {
+
+// A GGUF file of Mixtral is one of llama with experts.
+class LlamaOrMixtral : public Experts {
+  void keys(Keys& k) override {
+    Llama::keys(k);
+    expert_keys(k);
+    for (const char* key : {"expert_count", "expert_used_count"}) k[key].not_in_hf().optional();
+  }
+};
 
 class Mistral : public Llama {
   void keys(Keys& k) override {
@@ -62,7 +71,7 @@ class Mistral : public Llama {
 // Other files call both llama.
 extern const Architecture kLlama, kMistral;
 const Architecture kLlama{
-    "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, make_model<Llama>, {"llama"}};
+    "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, make_model<LlamaOrMixtral>, {"llama"}};
 const Architecture kMistral{"llama", {"MistralForCausalLM"}, make_model<Mistral>, {"mistral"}};
 
 }  // namespace chaski

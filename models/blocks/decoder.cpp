@@ -310,12 +310,13 @@ bool Decoder::stretch_rope(RopeScaling kind, double factor) {
   return true;
 }
 
-std::array<Slots::Slot*, 2> Decoder::head_norm_slots(Slots& s, AttentionWeights& w, RowOrder gguf) {
-  const auto norm = [&](Linear& member, const char* name, const char* hf) {
-    return &s.add(member, name, 1, head_dim).in_hf(hf, halves()).in_gguf(gguf);
+std::array<Slots::Slot*, 2> Decoder::head_norm_slots(Slots& s, AttentionWeights& w, RowOrder gguf,
+                                                     bool whole) {
+  const auto norm = [&](Linear& member, const char* name, const char* hf, int64_t of_all) {
+    return &s.add(member, name, 1, whole ? of_all : head_dim).in_hf(hf, halves()).in_gguf(gguf);
   };
-  return {norm(w.q_norm, "attn_q_norm", "self_attn.q_norm"),
-          norm(w.k_norm, "attn_k_norm", "self_attn.k_norm")};
+  return {norm(w.q_norm, "attn_q_norm", "self_attn.q_norm", q_rows()),
+          norm(w.k_norm, "attn_k_norm", "self_attn.k_norm", kv_rows())};
 }
 
 void Decoder::gated_slots(Slots& s, GatedWeights& w) {
@@ -367,8 +368,11 @@ ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int l
   };
   ValueId q = clipped(w.q), k = clipped(w.k);
   const ValueId v = clipped(w.v);
-  if (w.q_norm.weight) q = g.rms_norm(q, *w.q_norm.weight, eps, heads);
-  if (w.k_norm.weight) k = g.rms_norm(k, *w.k_norm.weight, eps, kv_heads);
+  const auto normed = [&](ValueId x, const Linear& norm, int n) {
+    if (!norm.weight) return x;
+    return g.rms_norm(x, *norm.weight, eps, norm.weight->info.cols == head_dim ? n : 1);
+  };
+  q = normed(q, w.q_norm, heads), k = normed(k, w.k_norm, kv_heads);
   return linear(g, attention_of(g, q, k, v, layer), w.output);
 }
 

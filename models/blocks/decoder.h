@@ -67,7 +67,7 @@ class Decoder : public Model {
 
   struct AttentionWeights {
     Linear q, k, v, output;
-    Linear q_norm, k_norm;  // optional RMS norms of each head, before rope
+    Linear q_norm, k_norm;  // optional RMS norms before rope: of each head, or of the whole row
   };
   struct GatedWeights {
     Linear gate, up, down;
@@ -87,9 +87,10 @@ class Decoder : public Model {
   // k and v one after the other. Otherwise it has three in our order.
   void fused_slots(Slots& slots, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
                    bool one_in_gguf);
-  // Slots of attn_q_norm and attn_k_norm. Their rows have the order of the rows of q and k; `gguf`:
-  // that order in GGUF files.
-  std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf);
+  // Slots of attn_q_norm and attn_k_norm, for each head or for the whole row. Their columns have
+  // the order of the rows of q and k; `gguf`: that order in GGUF files.
+  std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf,
+                                              bool whole = false);
   void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
   // token_embd; sets "model." as the prefix of all Hugging Face names.

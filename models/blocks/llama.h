@@ -13,8 +13,14 @@ class Llama : public Decoder {
  protected:
   Bias qkv_bias = Bias::maybe;
   bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
-  bool head_norms = false;
+  bool head_norms = false;   // of each head's queries and keys
+  bool whole_norms = false;  // of all of a token's queries, and of all its keys
   const char* ffn_norm_name = "ffn_norm";
+
+  // The feed-forward of layer `i`: its tensors, and what it adds to the residual stream. `n` is
+  // normed.
+  virtual void feed_slots(Slots& slots, int64_t i) { gated_slots(slots, layers[size_t(i)].ffn); }
+  virtual ValueId feed(Graph& g, ValueId n, size_t i) const { return gated(g, n, layers[i].ffn); }
 
   struct Layer {
     Linear attn_norm, ffn_norm;

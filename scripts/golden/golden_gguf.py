@@ -11,6 +11,8 @@ import gguf
 import numpy as np
 import torch
 
+import golden_experts
+
 ARCH = gguf.MODEL_ARCH
 
 
@@ -106,6 +108,11 @@ def granite(writer, c):
     writer.add_logit_scale(c["logits_scaling"])
 
 
+def granitemoe(writer, c):
+    granite(writer, c)
+    golden_experts.add_keys(writer, c)
+
+
 def cohere(writer, c):
     writer.add_logit_scale(c["logit_scale"])
 
@@ -163,6 +170,11 @@ FAMILIES = {
     "exaone": (ARCH.EXAONE, False, False, None),
     "minicpm": (ARCH.MINICPM, True, False, minicpm),
     "bitnet": (ARCH.BITNET, False, False, bitnet),
+    "qwen3_moe": (ARCH.QWEN3MOE, False, False, golden_experts.add_keys),
+    "qwen2_moe": (ARCH.QWEN2MOE, False, False, golden_experts.add_keys),
+    "mixtral": (ARCH.LLAMA, True, False, golden_experts.add_keys),
+    "olmoe": (ARCH.OLMOE, False, False, golden_experts.add_keys),
+    "granitemoe": (ARCH.GRANITE_MOE, True, False, granitemoe),
 }
 
 
@@ -215,6 +227,8 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
         weights = gemma3n_weights(weights, config)
     if family == "bitnet":
         weights = bitnet_weights(weights)
+    if family in golden_experts.PUBLISHED:
+        weights = golden_experts.stacked(weights)
     for name, tensor in weights.items():
         w = tensor.float().numpy()
         part = name.split(".")[-2]

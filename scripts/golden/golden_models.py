@@ -223,6 +223,21 @@ MODELS = {
     "qwen3": (
         "norms of queries and keys, heads wider together than the model, tied head",
         QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
+    "qwen3moe": (
+        "3 of 6 experts a token, their weights add up to 1; a tensor for each expert",
+        QWEN3MOE, torch.float32, 24, {"norm_topk_prob": False}),
+    "qwen2moe": (
+        "3 of 6 experts a token, weighed by a soft-max over all; a shared expert behind a sigmoid",
+        QWEN2MOE, torch.float32, 24, {"norm_topk_prob": True}),
+    "mixtral": (
+        "2 of 6 experts a token, their weights add up to 1; as GGUF a llama with experts",
+        MIXTRAL, torch.float32, 24, {"num_experts_per_tok": 3}),
+    "olmoe": (
+        "3 of 6 experts a token, weighed by a soft-max over all; norms over all of q and all of k",
+        OLMOE, torch.float32, 24, {"norm_topk_prob": True}),
+    "granitemoe": (
+        "3 of 6 experts a token, their weights add up to 1; all experts of a layer in two tensors; four scales",
+        GRANITEMOE, torch.float32, 24, {"num_experts_per_tok": 2}),
     "mistral3": (
         "yarn without its factor on cos and sin, queries that grow with every 16 positions",
         MISTRAL3, torch.float32, 60,

@@ -151,7 +151,8 @@ class Sweep:
             torch.manual_seed(seed)
             try:
                 model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
-                    self.temp, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
+                    self.temp, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32,
+                    output_loading_info=True)
                 if loaded["mismatched_keys"]:
                     return "refused"
                 row = run(model.double(), self.tokens)[-1]

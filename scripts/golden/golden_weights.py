@@ -14,6 +14,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from golden_experts import published
+
 # One thread, because the order of torch's additions decides the last bit of a golden file.
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -49,7 +51,7 @@ def random_tensor(name, shape, rng):
         return 1 + 0.25 * x
     if any(part in name for part in ("wpe", "wte", "embed")):
         return 0.5 * x
-    fan_in = shape[0] if ".c_" in name else shape[1]  # GPT-2 stores its matrices input-major
+    fan_in = shape[0] if ".c_" in name else shape[-1]  # GPT-2 stores its matrices input-major
     if "attn.attention" in name:  # GPT-Neo does not divide by sqrt(head_dim)
         return 0.75 / math.sqrt(fan_in) * x
     gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn", "query_key")) else 1.2
@@ -93,6 +95,7 @@ def random_weights(name, config, dtype):
         shapes = {k: tuple(v.shape) for k, v in transformers.AutoModelForCausalLM.from_config(cls).state_dict().items()}
     if cls.tie_word_embeddings:
         del shapes["lm_head.weight"]
+    shapes = published(shapes, config["model_type"])
     rng = rng_for(name)
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
     if config["model_type"] == "gpt_neo":  # the name in published files
@@ -135,7 +138,7 @@ def load_folder(folder, **change):
     kind = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
     if config["model_type"] not in ("exaone", "minicpm"):
         return transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=kind, attn_implementation="eager", dtype=torch.float32)
+            folder, config=kind, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32)
     model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager")
     stored = load_file(folder / "model.safetensors")
     model.load_state_dict({k: stored[own_name(k, config)].float() for k in model.state_dict()})

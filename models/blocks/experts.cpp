@@ -1,0 +1,96 @@
+#include "models/blocks/experts.h"
+
+namespace chaski {
+
+void Experts::expert_keys(Keys& k, const std::vector<std::string>& counts_in_hf) {
+  k.integer(experts, "expert_count").in_hf(counts_in_hf).range(0, 4096);
+  for (const std::string& name : counts_in_hf) k.hf_expects({name}, {experts});
+  k.integer(chosen, "expert_used_count").in_hf("num_experts_per_tok").range(0, 4096);
+}
+
+void Experts::expect_experts_in_all_layers(Keys& k) {
+  k.hf_expects({"decoder_sparse_step"}, {1});
+  k.hf_expects({"mlp_only_layers"}, {std::vector<int64_t>{}});
+}
+
+void Experts::expert_width_key(Keys& k) {
+  k.integer(expert_ffn, "expert_feed_forward_length")
+      .in_hf("moe_intermediate_size")
+      .range(2, 1 << 22);
+}
+
+void Experts::normalised_key(Keys& k, bool usual_in_hf, bool in_gguf) {
+  normalised = in_gguf;
+  k.flag(normalised, "expert_weights_norm")
+      .in_gguf_always(in_gguf)
+      .in_hf("norm_topk_prob")
+      .hf_otherwise(usual_in_hf)
+      .gguf_otherwise(in_gguf)
+      .optional();
+}
+
+void Experts::agree(const std::string& file) const {
+  Llama::agree(file);
+  if (experts == 0) return;
+  if (experts == 1)  // a router of one row would be a vector
+    fail(Exit::bad_file, "{}: model.expert_count is 1, expected at least 2", file);
+  if (chosen < 1 || chosen > experts)
+    fail(Exit::bad_file, "{}: model.expert_used_count is {}, expected 1 to expert_count {}", file,
+         chosen, experts);
+  // Experts are stored one below the other in strips of 16 rows.
+  const auto expect_strips = [&](const char* key, int64_t rows) {
+    if (rows % kStrip)
+      fail(Exit::bad_file, "{}: model.{} is {}, expected a multiple of {} in a mixture of experts",
+           file, key, rows, kStrip);
+  };
+  expect_strips("embedding_length", dim);
+  expert_ffn > 0 ? expect_strips("expert_feed_forward_length", expert_ffn)
+                 : expect_strips("feed_forward_length", ffn);
+}
+
+void Experts::feed_slots(Slots& s, int64_t i) {
+  if (experts == 0) return Llama::feed_slots(s, i);
+  mixtures.resize(layers.size());
+  Mixture& m = mixtures[size_t(i)];
+  const int64_t width = expert_ffn > 0 ? expert_ffn : ffn, rows = experts * width;
+  s.add(m.router, "ffn_gate_inp", experts, dim).in_hf(names.router).as(Role::router);
+  const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols) -> Slots::Slot& {
+    return s.add(w, name, experts * n, cols).of_experts(experts, chosen);
+  };
+  const auto place = [&](int64_t first) {
+    return gate_up_in_one ? part(first, 2 * rows).taking_turns(experts, rows) : RowOrder{};
+  };
+  add(m.gate, "ffn_gate_exps", width, dim).in_hf(names.gate, place(0));
+  add(m.up, "ffn_up_exps", width, dim).in_hf(names.up, place(width));
+  add(m.down, "ffn_down_exps", dim, width).in_hf(names.down);
+  if (shared_ffn == 0) return;
+  const std::string in_hf = names.shared;
+  s.add(m.shared.gate, "ffn_gate_shexp", shared_ffn, dim).in_hf(in_hf + ".gate_proj");
+  s.add(m.shared.up, "ffn_up_shexp", shared_ffn, dim).in_hf(in_hf + ".up_proj");
+  s.add(m.shared.down, "ffn_down_shexp", dim, shared_ffn).in_hf(in_hf + ".down_proj");
+  if (shared_is_gated) s.add(m.shared_gate, "ffn_gate_inp_shexp", 1, dim).in_hf(in_hf + "_gate");
+}
+
+ValueId Experts::feed(Graph& g, ValueId n, size_t i) const {
+  if (experts == 0) return Llama::feed(g, n, i);
+  const Mixture& m = mixtures[i];
+  const ValueId scores = linear(g, n, m.router);
+  // Soft-max keeps the order, so the same experts are chosen before and after it.
+  const Graph::Chosen c = g.top_k(normalised ? scores : g.soft_max(scores, 1), int(chosen));
+  const ValueId weights = normalised ? g.soft_max(c.values, 1) : c.values;
+  const auto expert = [&](ValueId x, const Linear& w) {
+    return g.expert_matmul(x, *w.weight, int(experts), c.experts);
+  };
+  const ValueId inner = g.mul(g.silu(expert(n, m.gate)), expert(n, m.up)),
+                y = g.mix(expert(inner, m.down), weights);
+  return shared_ffn > 0 ? g.add(y, shared(g, n, m)) : y;
+}
+
+ValueId Experts::shared(Graph& g, ValueId n, const Mixture& m) const {
+  const ValueId y = gated(g, n, m.shared);
+  if (!shared_is_gated) return y;
+  const ValueId score = g.scale(g.mean_product(n, *m.shared_gate.weight), float(dim));
+  return g.mix(y, g.activate(Activation::sigmoid, score));
+}
+
+}  // namespace chaski

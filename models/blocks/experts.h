@@ -1,0 +1,57 @@
+// Mixtures of experts (Shazeer et al. 2017) as the feed-forward of Llama's layers. A router chooses
+// some of a layer's experts for each token. Their results are added, each times its weight. A
+// shared expert, if there is one, computes every token.
+#pragma once
+#include "models/blocks/llama.h"
+
+namespace chaski {
+
+class Experts : public Llama {
+ public:
+  void agree(const std::string& file) const override;
+
+ protected:
+  int64_t experts = 0;          // of a layer; 0: no layer has any
+  int64_t chosen = 0;           // of them, for a token
+  int64_t expert_ffn = 0;       // the width of an expert; 0: feed_forward_length
+  int64_t shared_ffn = 0;       // the width of the shared expert; 0: there is none
+  bool shared_is_gated = false;  // a sigmoid of the token scales the result of the shared expert
+  // Whether the weights of a token's experts add up to 1. Otherwise they are their soft-max over
+  // all experts.
+  bool normalised = true;
+
+  // Hugging Face's names inside a layer; "*" is the number of an expert.
+  struct Names {
+    const char* router = "mlp.gate";
+    const char *gate = "mlp.experts.*.gate_proj", *up = "mlp.experts.*.up_proj",
+               *down = "mlp.experts.*.down_proj";
+    const char* shared = "mlp.shared_expert";
+  };
+  Names names;
+  // Hugging Face files have all gates and ups of a layer in one tensor: those of each expert one
+  // after the other.
+  bool gate_up_in_one = false;
+
+  // Numbers of experts: all of a layer, and those of a token.
+  // config.json has the first under one or more of `counts_in_hf`.
+  void expert_keys(Keys& keys, const std::vector<std::string>& counts_in_hf = {"num_experts"});
+  // Qwen's keys about layers without experts, which must say that there are none.
+  static void expect_experts_in_all_layers(Keys& keys);
+  void expert_width_key(Keys& keys);
+  // GGUF files do not have `normalised`: their models always have this value.
+  void normalised_key(Keys& keys, bool usual_in_hf, bool in_gguf);
+
+  void feed_slots(Slots& slots, int64_t i) override;
+  ValueId feed(Graph& g, ValueId n, size_t i) const override;
+
+ private:
+  struct Mixture {
+    Linear router, gate, up, down;
+    GatedWeights shared;
+    Linear shared_gate;
+  };
+  ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
+  std::vector<Mixture> mixtures;
+};
+
+}  // namespace chaski
