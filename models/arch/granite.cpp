@@ -1,11 +1,13 @@
-// Granite 3, dense: Llama with four scale factors, for embeddings, scores, residuals and logits.
-#include "models/blocks/llama.h"
+// Granite 3: Llama with four scale factors, for embeddings, scores, residuals and logits. The
+// models named A400M and A800M have experts in all layers.
+#include "models/blocks/experts.h"
 
 namespace chaski {
 
 namespace {
 
-class Granite : public Llama {
+class Granite : public Experts {
+ protected:
   void keys(Keys& k) override {
     Llama::keys(k);
     k.number(embedding_scale, "embedding_scale").in_hf("embedding_multiplier").otherwise(1.0);
@@ -19,9 +21,24 @@ class Granite : public Llama {
   }
 };
 
+class GraniteMoe : public Granite {
+ public:
+  GraniteMoe() {
+    names = {"block_sparse_moe.router.layer", "block_sparse_moe.input_linear",
+             "block_sparse_moe.input_linear", "block_sparse_moe.output_linear"};
+    gate_up_in_one = true;
+  }
+
+  void keys(Keys& k) override {
+    Granite::keys(k);
+    expert_keys(k, {"num_local_experts"});
+  }
+};
+
 }  // namespace
 
-extern const Architecture kGranite;
+extern const Architecture kGranite, kGraniteMoe;
 const Architecture kGranite{"granite", {"GraniteForCausalLM"}, make_model<Granite>};
+const Architecture kGraniteMoe{"granitemoe", {"GraniteMoeForCausalLM"}, make_model<GraniteMoe>};
 
 }  // namespace chaski

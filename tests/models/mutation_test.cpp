@@ -106,7 +106,8 @@ bool may_be_read(const std::string& model, const json& change) {
   // The order of multiplications in 16 bits.
   if (key == "reorder_and_upcast_attn") return true;
   // Not a number of tokens, but use_sliding_window is false.
-  if (key == "sliding_window" && is_of(model, {"qwen2", "qwen3", "smollm3"})) return true;
+  if (key == "sliding_window" && is_of(model, {"qwen2", "qwen3", "qwen3moe", "smollm3"}))
+    return true;
   // Here 0 means no window; transformers computes no numbers with it.
   if (is_of(key, {"sliding_window", "sliding_window_pattern"}) && change["value"] == 0) return true;
   // transformers wants 3.0.
@@ -115,7 +116,7 @@ bool may_be_read(const std::string& model, const json& change) {
   if (key == "attn_logit_softcapping" && model == "gemma3") return true;
   // Too few or too many layers, and all attend to everything, as they do without the key.
   if (key == "layer_types" && change["value"].dump().find("sliding") == std::string::npos)
-    return is_of(model, {"qwen2", "qwen3", "smollm3", "exaone4_plain"});
+    return is_of(model, {"qwen2", "qwen2moe", "qwen3", "smollm3", "exaone4_plain"});
   return false;
 }
 
