@@ -14,6 +14,8 @@ struct NamedShape {
   int64_t dim, layers, ffn, vocab, context;
   int heads, kv_heads, head_dim;
   bool tied;
+  int64_t all_layers = 0;  // of the model, if the shape has fewer, so that it fits into memory
+  int64_t experts = 0, chosen = 0, expert_ffn = 0;
 };
 
 // From the models' published configurations.
@@ -24,6 +26,9 @@ constexpr NamedShape kShapes[] = {
     {"llama-3.2-3b", "llama", 3072, 28, 8192, 128256, 131072, 24, 8, 128, true},
     {"mistral-7b", "llama", 4096, 32, 14336, 32768, 32768, 32, 8, 128, false},
     {"llama-3.1-8b", "llama", 4096, 32, 14336, 128256, 131072, 32, 8, 128, false},
+    {"olmoe-1b-7b", "olmoe", 2048, 16, 1024, 50304, 4096, 16, 16, 128, false, 16, 64, 8},
+    {"qwen3-30b-a3b", "qwen3moe", 2048, 12, 6144, 151936, 40960, 32, 4, 128, false, 48, 128, 8,
+     768},
 };
 
 const NamedShape& shape_named(const std::string& name) {
@@ -39,7 +44,10 @@ Metadata metadata_of(const NamedShape& s) {
   Metadata m;
   m.origin = s.name;
   m.set_str("general.architecture", s.architecture);
-  m.set_str("general.name", std::string(s.name) + ", random weights");
+  m.set_str("general.name", std::string(s.name) + ", random weights" +
+                                (s.all_layers > s.layers
+                                     ? fmt::format(", {} of {} layers", s.layers, s.all_layers)
+                                     : ""));
   m.set_int("model.vocab_size", s.vocab);
   m.set_int("model.context_length", s.context);
   m.set_int("model.embedding_length", s.dim);
@@ -50,6 +58,11 @@ Metadata metadata_of(const NamedShape& s) {
   m.set_int("model.head_dim", s.head_dim);
   m.set_float("model.norm_epsilon", 1e-5);
   m.set_float("model.rope_theta", 500000);
+  if (s.experts > 0) {
+    m.set_int("model.expert_count", s.experts);
+    m.set_int("model.expert_used_count", s.chosen);
+  }
+  if (s.expert_ffn > 0) m.set_int("model.expert_feed_forward_length", s.expert_ffn);
   return m;
 }
 
@@ -94,7 +107,8 @@ ModelSource random_source(const ShapeOptions& options) {
   for (const TensorSlot& slot : tensors_of(*model_of(source.meta))) {
     if (slot.optional && (slot.role != Role::head || shape.tied)) continue;
     TensorInfo t{slot.name, Format::f32, slot.rows, slot.cols};
-    if (t.tiled()) t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
+    if (t.tiled() && slot.role != Role::router)
+      t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
     source.tensors.push_back(random_tensor(t));
   }
   return source;

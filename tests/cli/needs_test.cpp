@@ -59,7 +59,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
-      {of_architecture("qwen2moe"), " known ones (same family: qwen2)"},
+      {of_architecture("qwen35moe"), " known ones (same family: qwen3moe)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
       {tiny_llama()
@@ -131,9 +131,9 @@ TEST_CASE("cli/inspect lists what a file needs and which of it chaski supports")
   CHECK(contains(squeezed(table.out), " shape tensors of 3 dimensions missing\n"));
 
   const json unknown =
-      inspected(write_file(folder / "unknown.gguf", of_architecture("qwen2moe").build()));
+      inspected(write_file(folder / "unknown.gguf", of_architecture("qwen35moe").build()));
   const json other = needs_by_name(unknown);
-  CHECK(other["qwen2moe"]["nearest"] == "qwen2");
+  CHECK(other["qwen35moe"]["nearest"] == "qwen3moe");
   CHECK(unknown["runs"] == false);
 }
 
