@@ -284,9 +284,9 @@ constexpr std::string_view kOrder = ".order", kOutliers = ".outliers",
 
 // A tensor with its full names. Bias, order and outliers of a weight have slots of their own.
 struct TensorSlot {
-  std::string name;            // "layer.3.attn_q"
-  std::string of;              // for an order and for outliers: the name of their weight
-  std::string gguf;            // in our spelling; GGUF's is "blk.3.attn_q.weight"
+  std::string name;  // "layer.3.attn_q"
+  std::string of;    // for an order and for outliers: the name of their weight
+  std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
   // Without the common prefix: "layers.3.self_attn.q_proj.weight". Experts that the file has one by
   // one have "*" for their number.
   std::string hf;

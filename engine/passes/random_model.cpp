@@ -44,10 +44,10 @@ Metadata metadata_of(const NamedShape& s) {
   Metadata m;
   m.origin = s.name;
   m.set_str("general.architecture", s.architecture);
-  m.set_str("general.name", std::string(s.name) + ", random weights" +
-                                (s.all_layers > s.layers
-                                     ? fmt::format(", {} of {} layers", s.layers, s.all_layers)
-                                     : ""));
+  m.set_str("general.name",
+            std::string(s.name) + ", random weights" +
+                (s.all_layers > s.layers ? fmt::format(", {} of {} layers", s.layers, s.all_layers)
+                                         : ""));
   m.set_int("model.vocab_size", s.vocab);
   m.set_int("model.context_length", s.context);
   m.set_int("model.embedding_length", s.dim);

@@ -25,8 +25,7 @@ constexpr int kPieces = 4, kPieceTokens = 96, kScored = 64;
 bool is_candidate(const WeightJob& job) {
   const TensorInfo& weight = job.from();
   return !job.slot.gguf.empty() && weight.tiled() && !keeps_format(job.slot.role) &&
-         weight.cols % info(kProbe).block == 0 &&
-         info(weight.format).bits() > info(kProbe).bits();
+         weight.cols % info(kProbe).block == 0 && info(weight.format).bits() > info(kProbe).bits();
 }
 
 // The predictions of the base at all scored tokens.

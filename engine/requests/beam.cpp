@@ -117,8 +117,8 @@ class BeamSearch {
     std::vector<Extension> all;
     for (const Hypothesis& h : live_)
       all.push_back({.session = h.session.get(), .tokens = std::span(h.tokens).last(1)});
-    bytes_ +=
-        engine_.weight_bytes(int(live_.size())) / live_.size() + engine_.state_bytes(live_[0].session->position());
+    bytes_ += engine_.weight_bytes(int(live_.size())) / live_.size() +
+              engine_.state_bytes(live_[0].session->position());
     ++passes_;
     return extend_all(all);
   }

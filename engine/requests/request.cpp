@@ -176,7 +176,8 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
   const int base = int(history_.size()) - 1;
   if (begun_) {
     learn(draws);
-    result_.decode_bytes += engine_.weight_bytes(requests) / uint64_t(requests) + engine_.state_bytes(base);
+    result_.decode_bytes +=
+        engine_.weight_bytes(requests) / uint64_t(requests) + engine_.state_bytes(base);
     ++result_.passes;
   } else {
     result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);

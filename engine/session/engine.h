@@ -68,13 +68,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::string memory() const;  // what that bandwidth is of: "cpu, -t 4", "cuda:0 (NVIDIA H200)"
   // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   std::string device() const;
-  int threads() const;            // upper limit
-  double threads_used() const;    // mean over all passes so far
-  std::string isa() const;        // "avx512vnni", ...
-  Format weight_format() const;   // the format of most weight bytes
+  int threads() const;           // upper limit
+  double threads_used() const;   // mean over all passes so far
+  std::string isa() const;       // "avx512vnni", ...
+  Format weight_format() const;  // the format of most weight bytes
   // Bytes of weights that a decode step of `sequences` sequences reads (weight_bytes_a_pass()).
   uint64_t weight_bytes(int sequences = 1) const;
-  std::string kv_type() const;    // as --kv names it
+  std::string kv_type() const;  // as --kv names it
   uint64_t file_bytes() const;
   uint64_t state_bytes(int positions) const;  // state that the token after `positions` reads
   StateBytes states() const;                  // state that a sequence takes

@@ -10,8 +10,8 @@
 
 namespace chaski {
 
-// How many different experts `tokens` tokens choose, each `chosen` of `experts`: the expected number
-// if all are equally likely. It is exact for one token.
+// How many different experts `tokens` tokens choose, each `chosen` of `experts`: the expected
+// number if all are equally likely. It is exact for one token.
 inline double different_experts(double experts, double chosen, double tokens) {
   return tokens == 1 ? chosen : experts * (1 - std::pow(1 - chosen / experts, tokens));
 }

@@ -29,9 +29,9 @@ struct Unary {
       a.out[0].out_row(0)[i] = float(activate(kind, a.in[0].floats()[i]));
   }
   static std::vector<Example<Unary>> examples() {
-    return {{{Activation::silu}, {{{3, 45}}}}, {{Activation::gelu}, {{{3, 45}}}},
-            {{Activation::gelu}, {{{2, 64}}}}, {{Activation::gelu_erf}, {{{3, 45}}}},
-            {{Activation::relu}, {{{3, 45}}}}, {{Activation::relu2}, {{{3, 45}}}},
+    return {{{Activation::silu}, {{{3, 45}}}},   {{Activation::gelu}, {{{3, 45}}}},
+            {{Activation::gelu}, {{{2, 64}}}},   {{Activation::gelu_erf}, {{{3, 45}}}},
+            {{Activation::relu}, {{{3, 45}}}},   {{Activation::relu2}, {{{3, 45}}}},
             {{Activation::sigmoid}, {{{3, 45}}}}};
   }
 };

@@ -11,10 +11,10 @@ class Experts : public Llama {
   void agree(const std::string& file) const override;
 
  protected:
-  int64_t experts = 0;          // of a layer; 0: no layer has any
-  int64_t chosen = 0;           // of them, for a token
-  int64_t expert_ffn = 0;       // the width of an expert; 0: feed_forward_length
-  int64_t shared_ffn = 0;       // the width of the shared expert; 0: there is none
+  int64_t experts = 0;           // of a layer; 0: no layer has any
+  int64_t chosen = 0;            // of them, for a token
+  int64_t expert_ffn = 0;        // the width of an expert; 0: feed_forward_length
+  int64_t shared_ffn = 0;        // the width of the shared expert; 0: there is none
   bool shared_is_gated = false;  // a sigmoid of the token scales the result of the shared expert
   // Whether the weights of a token's experts add up to 1. Otherwise they are their soft-max over
   // all experts.

@@ -13,8 +13,8 @@ class Llama : public Decoder {
  protected:
   Bias qkv_bias = Bias::maybe;
   bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
-  bool head_norms = false;   // of each head's queries and keys
-  bool whole_norms = false;  // of all of a token's queries, and of all its keys
+  bool head_norms = false;                                   // of each head's queries and keys
+  bool whole_norms = false;  // of the whole row of queries, and of that of keys
   const char* ffn_norm_name = "ffn_norm";
 
   // The feed-forward of layer `i`: its tensors, and what it adds to the residual stream. `n` is

@@ -1,4 +1,4 @@
-"""Mixtures of experts in the form of published files, and in the form that llama.cpp's converters give to the gguf package.
+"""Mixtures of experts: config.json, and weights in the form of published files and of llama.cpp's converters.
 
 transformers keeps the gates and ups of all experts of a layer in one tensor, and their downs in another. Most published files
 have a tensor for each matrix of each expert.
@@ -7,6 +7,64 @@ have a tensor for each matrix of each expert.
 import re
 
 import torch
+
+from golden_configs import GRANITE, LLAMA, MISTRAL, QWEN2, QWEN3
+
+# Six experts, of which a token reads three: powers of two would hide a wrong order of rows.
+QWEN3MOE = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "tie_word_embeddings")} | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "tie_word_embeddings": False,
+}
+
+QWEN2MOE = QWEN2 | {
+    "architectures": ["Qwen2MoeForCausalLM"],
+    "model_type": "qwen2_moe",
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+    "norm_topk_prob": False,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+
+MIXTRAL = MISTRAL | {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "intermediate_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+}
+
+OLMOE = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["OlmoeForCausalLM"],
+    "model_type": "olmoe",
+    "intermediate_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "norm_topk_prob": False,
+    "clip_qkv": None,
+}
+
+GRANITEMOE = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "model_type": "granitemoe",
+    "intermediate_size": 16,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+}
 
 # model_type: names in transformers' class -> names in published files. None: a tensor for each expert.
 PUBLISHED = {

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import golden_gguf
 import golden_gguf_gpt
 from golden_configs import *
+from golden_experts import GRANITEMOE, MIXTRAL, OLMOE, QWEN2MOE, QWEN3MOE
 from golden_twins import TWINS, load_twin, ternary
 from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, write_golden,
                             write_json)
@@ -227,7 +228,7 @@ MODELS = {
         "3 of 6 experts a token, their weights add up to 1; a tensor for each expert",
         QWEN3MOE, torch.float32, 24, {"norm_topk_prob": False}),
     "qwen2moe": (
-        "3 of 6 experts a token, weighed by a soft-max over all; a shared expert behind a sigmoid",
+        "3 of 6 experts a token, weighed by a soft-max over all; the shared expert is scaled by a sigmoid",
         QWEN2MOE, torch.float32, 24, {"norm_topk_prob": True}),
     "mixtral": (
         "2 of 6 experts a token, their weights add up to 1; as GGUF a llama with experts",

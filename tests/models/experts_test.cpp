@@ -39,7 +39,8 @@ struct Changed {
              EngineOptions o;
              o.model = temp.path;
              Engine::open(o);
-           }).what();
+           })
+        .what();
   }
 };
 

@@ -189,7 +189,9 @@ class HfImport {
     const bool matrix = t.shape.size() >= 2;
     for (auto at = first; at != last; ++at) {
       const TensorSlot& slot = at->second;
-      int64_t rows = stacked ? t.shape[0] * t.shape[1] : matrix ? t.shape[0] : 1,
+      int64_t rows = stacked  ? t.shape[0] * t.shape[1]
+                     : matrix ? t.shape[0]
+                              : 1,
               cols = t.shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
       if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
@@ -338,8 +340,10 @@ class HfImport {
     for (const TensorSource& one : experts)
       if (one.info.format != all.format || one.info.cols != all.cols ||
           one.info.rows * slot.experts != slot.rows)
-        fail(Exit::bad_file, "{}: the tensors {} have {} ({}, {}) and {} ({}, {}), expected {} rows "
-             "each and one format", folder_, slot.hf, info(all.format).name, all.rows, all.cols,
+        fail(Exit::bad_file,
+             "{}: the tensors {} have {} ({}, {}) and {} ({}, {}), expected {} rows "
+             "each and one format",
+             folder_, slot.hf, info(all.format).name, all.rows, all.cols,
              info(one.info.format).name, one.info.rows, one.info.cols, slot.rows / slot.experts);
     all.name = slot.name, all.rows = slot.rows;
     const int64_t strips = slot.rows / slot.experts / kStrip;
