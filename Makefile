@@ -201,7 +201,7 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 $(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
 
 # backends.cpp gets the names of the instruction sets.
-BACKENDS := $(addprefix $(BUILD)/ggml-like-tensor/cpu/,unit.o backends.o) build/tsan/ggml-like-tensor/cpu/backends.o
+BACKENDS := $(addprefix $(BUILD)/ggml-like-tensor/cpu/,unit.o backends.o) build/tsan/ggml-like-tensor/cpu/unit.o
 $(BACKENDS): $(BUILD)/.isas
 $(BACKENDS): EXTRA += $(ISA_NAMES)
 $(BUILD)/.isas: always
@@ -296,22 +296,36 @@ faults: $(BUILD)/chaski $(BUILD)/faults.so
 asan:
 	$(MAKE) MODE=asan test
 
-# Code that threads share (crew, sessions, files) under ThreadSanitizer, with scalar kernels. Its objects are in build/tsan. Models, formats
-# and vector kernels share nothing, so the library's objects are used.
-TSAN_TESTS := tests/main.cpp tests/engine/inbox_test.cpp tests/engine/serving_test.cpp tests/tensor/crew_test.cpp tests/engine/exactness_test.cpp tests/tensor/quipu_test.cpp tests/engine/verify_test.cpp
-TSAN_SRC   := ggml-like-tensor/cpu/isa_scalar.cpp $(filter-out ggml-like-tensor/cpu/isa_%,$(filter ggml-like-tensor/% engine/%,$(LIB_SRC))) $(TSAN_TESTS)
-TSAN_OBJ   := $(TSAN_SRC:%.cpp=build/tsan/%.o)
+# Code that threads share (crew, sessions, files, the server) under ThreadSanitizer: first in the tests' process, then in a server under
+# the load of tests/serve. Its objects are in build/tsan. Models, formats, commands, the quantizer and other kernels share nothing, so their
+# plain objects are used. A report ends the program that it is about, so that a case fails.
+TSAN_TESTS := $(addprefix tests/engine/,inbox_test.cpp serving_test.cpp exactness_test.cpp verify_test.cpp) tests/tensor/crew_test.cpp tests/tensor/quipu_test.cpp
+TSAN_SRC   := $(filter-out engine/quantize/% engine/measure/% engine/loadtest/%,$(filter ggml-like-tensor/% engine/% main/api/% main/serve/%,$(IN_UNITS))) $(TSAN_TESTS)
+TSAN_UNITS := $(addsuffix unit,$(sort $(dir $(TSAN_SRC))))
+TSAN_ISA   := $(if $(shell grep -sw avx2 /proc/cpuinfo),avx2,scalar)
+TSAN_OBJ   := $(TSAN_UNITS:%=build/tsan/%.o) build/tsan/ggml-like-tensor/cpu/isa_$(TSAN_ISA).o
 TSAN_CASES := inbox*,serving*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
-tsan: build/tsan/tests.bin
-	CHASKI_ISA=scalar TSAN_OPTIONS=halt_on_error=1 $< -tc='$(TSAN_CASES)'
-build/tsan/tests.bin: $(TSAN_OBJ) build/libchaski.a
+TSAN_LOAD  := serve*
+tsan: build/tsan/tests.bin build/tsan/chaski build/tests.bin
+	export CHASKI_ISA=$(TSAN_ISA) CHASKI_BIN=build/tsan/chaski TSAN_OPTIONS=halt_on_error=1; \
+	  $< -tc='$(TSAN_CASES)' && build/tests.bin -tc='$(TSAN_LOAD)'
+build/tsan/tests.bin: $(filter-out build/tsan/main/%,$(TSAN_OBJ)) build/tsan/tests/main.o build/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) -fsanitize=thread -o $@ $^ $(LIBS)
-build/tsan/ggml-like-tensor/base/checksum_avx2.o: EXTRA = $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
+build/tsan/chaski: $(filter-out build/tsan/tests/%,$(TSAN_OBJ)) $(filter-out build/main/api/%.o build/main/serve/unit.o,$(MAIN_OBJ)) build/libchaski.a
+	@echo "  LINK $@"
+	$(Q)$(CXX) -fsanitize=thread -o $@ $^ $(EDIT) $(EVENT) $(LIBS)
+build/tsan/ggml-like-tensor/cpu/isa_avx2.o: EXTRA = -mavx2 -mfma -mf16c
+$(TSAN_UNITS:%=build/tsan/%.cpp): build/tsan/%.cpp: always
+	@$(call write_unit,$(filter $(TSAN_SRC),$(call unit_files,$*)))
+TSAN_CXX = $(CXX) $(filter-out -O2,$(CXXFLAGS)) -O1 -g1 -fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized -Wno-uninitialized $(EXTRA) -MMD -MP -c $< -o $@
+$(TSAN_UNITS:%=build/tsan/%.o): build/tsan/%.o: build/tsan/%.cpp
+	@echo "  CXX $(filter $(TSAN_SRC),$(call unit_files,$*)), for ThreadSanitizer"
+	$(Q)$(TSAN_CXX)
 build/tsan/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  CXX $<, for ThreadSanitizer"
-	$(Q)$(CXX) $(filter-out -O2,$(CXXFLAGS)) -O1 -g1 -fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized -Wno-uninitialized $(EXTRA) -MMD -MP -c $< -o $@
+	$(Q)$(TSAN_CXX)
 -include $(TSAN_OBJ:.o=.d)
 
 neon:
