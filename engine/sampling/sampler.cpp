@@ -92,10 +92,11 @@ void SamplerOptions::check() const {
   each_parameter(*this, [](const auto& part, const auto& p) {
     const auto& value = part.*p.value;
     if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>)
-      expect(p.range.holds(double(value)), p.flag, value, p.range.text());
+      if (!p.range.holds(double(value))) expect(false, p.flag, value, p.range.text());
   });
-  expect(temperature_range >= 0 && temperature_range <= temperature, "--dynatemp-range",
-         temperature_range, fmt::format("0 to --temp, which is {}", temperature));
+  if (temperature_range < 0 || temperature_range > temperature)
+    expect(false, "--dynatemp-range", temperature_range,
+           fmt::format("0 to --temp, which is {}", temperature));
   expect(mirostat == 0 || mirostat == 2, "--mirostat", mirostat, "0 or 2");
   for (const std::string& text : banned)
     if (text.empty()) fail(Exit::usage, "--ban is empty, expected a text");
