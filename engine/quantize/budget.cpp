@@ -18,6 +18,13 @@
 
 namespace chaski {
 
+// A format that a tensor may get, its size, and the divergence that it causes.
+struct FormatChoices::Option {
+  Format to;
+  uint64_t bytes;
+  double kl;
+};
+
 namespace {
 
 // The formats to choose from, fewest bits first; of those with equal bits the first is the best. q4
@@ -25,12 +32,8 @@ namespace {
 constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 
-// A format that a tensor may get, its size, and the divergence that it causes.
-struct Option {
-  Format to;
-  uint64_t bytes;
-  double kl;
-};
+using Option = FormatChoices::Option;
+
 // The lower convex hull of the options, by bytes and divergence.
 std::vector<Option> hull_of(const std::vector<Option>& options) {
   std::vector<Option> hull;
@@ -142,8 +145,14 @@ std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", doubl
 
 }  // namespace
 
-FormatPlan choose_bits(const ModelSource& in, const Calibration& calibration,
-                       const RecipeLimit& budget, int threads) {
+struct FormatChoices::Impl {
+  const ModelSource& in;
+  std::vector<size_t> all;                 // the tensors whose format is chosen
+  std::vector<std::vector<Option>> hulls;  // of each
+  FormatPlan unchosen;                     // every tensor in its own format
+};
+
+FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibration, int threads) {
   if (calibration.kl.empty())
     fail(
         Exit::usage,
@@ -161,14 +170,21 @@ FormatPlan choose_bits(const ModelSource& in, const Calibration& calibration,
   for_each_job(all.size(), threads > 0 ? threads : usable_cores(), [&](size_t i) {
     hulls[i] = hull_of(options_of(jobs[all[i]], calibration, in.path));
   });
-
-  FormatPlan result;
+  FormatPlan unchosen;
   for (const TensorSource& tensor : in.tensors) {
     TensorInfo as = tensor.info;
     if (!as.tiled()) as.format = Format::f32;
-    result.tensors.push_back({as.name, as.format, as.bytes(), 0});
-    result.weights += uint64_t(as.rows * as.cols);
+    unchosen.tensors.push_back({as.name, as.format, as.bytes(), 0});
+    unchosen.weights += uint64_t(as.rows * as.cols);
   }
+  impl_ = std::make_unique<const Impl>(Impl{in, all, std::move(hulls), std::move(unchosen)});
+}
+
+FormatChoices::~FormatChoices() = default;
+
+FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
+  const auto& [in, all, hulls, unchosen] = *impl_;
+  FormatPlan result = unchosen;
   uint64_t others = 0;  // tensors whose format is not chosen
   for (const FormatPlan::Row& row : result.tensors) others += row.bytes;
   for (const size_t i : all) others -= result.tensors[i].bytes;

@@ -7,6 +7,7 @@
 // small errors.
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,12 +44,25 @@ struct FormatPlan {
   double bits_per_weight() const { return 8.0 * double(bytes) / double(weights); }
 };
 
-// Every weight starts in the format of fewest bits. Then the step that saves the most divergence
-// per byte is taken first: the greedy walk along the convex hulls, which misses the best plan
-// by less than one step. Throws Error(usage) if the calibration has no kl, and if even the fewest
-// bits take more than the budget; the message has both numbers.
-FormatPlan choose_bits(const ModelSource& in, const Calibration& calibration,
-                       const RecipeLimit& budget, int threads);
+// What each weight costs in each format. Its constructor encodes a sample of every weight in every
+// format; after that a plan takes no time.
+class FormatChoices {
+ public:
+  // Throws Error(usage) if the calibration has no kl. `in` outlives this object.
+  FormatChoices(const ModelSource& in, const Calibration& calibration, int threads);
+  ~FormatChoices();
+  // Every weight starts in the format of fewest bits. Then the step that saves the most divergence
+  // per byte is taken first: the greedy walk along the convex hulls, which misses the best plan by
+  // less than one step. Throws Error(usage) if even the fewest bits take more than the budget; the
+  // message has both numbers.
+  FormatPlan plan(const RecipeLimit& budget) const;
+
+  struct Option;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
 
 // Reads a recipe from text with lines "regex = type". A tensor gets the type of the first line
 // whose regex matches a part of its name; # begins a comment.

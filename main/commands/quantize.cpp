@@ -169,7 +169,8 @@ Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
   const Calibration* known = flags.options.calibration;
-  const FormatPlan plan = choose_bits(source, known ? *known : none, budget, flags.options.threads);
+  const FormatPlan plan =
+      FormatChoices(source, known ? *known : none, flags.options.threads).plan(budget);
   if (!flags.json.any())
     put_plan(plan, flags.dry_run);
   else if (flags.dry_run)

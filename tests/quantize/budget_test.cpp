@@ -36,11 +36,12 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   const Calibration known = invented(in);
   uint64_t own = 0;
   for (const TensorSource& t : in.tensors) own += t.info.bytes();
+  const FormatChoices choices(in, known, 2);
   double before = 1;
   for (const uint64_t most : {1100000, 1300000, 1650000, 1800000, 2000000, 2500000}) {
     RecipeLimit budget;
     budget.bytes = most;
-    const FormatPlan plan = choose_bits(in, known, budget, 2);
+    const FormatPlan plan = choices.plan(budget);
     CAPTURE(most);
     CHECK(plan.bytes <= most);
     CHECK(plan.bytes > most - 110000);  // fewer bytes are left than a step takes
@@ -56,27 +57,27 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   }
   RecipeLimit all;
   all.bytes = own;
-  CHECK(choose_bits(in, known, all, 2).kl < 1e-12);  // every tensor keeps its own
+  CHECK(choices.plan(all).kl < 1e-12);  // every tensor keeps its own
   RecipeLimit bits;
   bits.bits_per_weight = 5;
-  const FormatPlan plan = choose_bits(in, known, bits, 1);
+  const FormatPlan plan = choices.plan(bits);
   CHECK(plan.bits_per_weight() <= 5);
   CHECK(plan.bits_per_weight() > 4.7);
   RecipeLimit kl;
   kl.kl = plan.kl;
-  CHECK(choose_bits(in, known, kl, 1).bytes < plan.bytes + 110000);
-  CHECK(choose_bits(in, known, kl, 1).kl <= plan.kl);
+  CHECK(choices.plan(kl).bytes < plan.bytes + 110000);
+  CHECK(choices.plan(kl).kl <= plan.kl);
 }
 
 TEST_CASE("budget/an impossible budget is refused with both numbers") {
   const ModelSource in = source_of(open_quipu(kStory));
   RecipeLimit little;
   little.bytes = 900000;
-  const Error error = error_of([&] { choose_bits(in, invented(in), little, 1); });
+  const Error error = error_of([&] { FormatChoices(in, invented(in), 1).plan(little); });
   CHECK(error.code == Exit::usage);
   CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
-  CHECK(error_of([&] { choose_bits(in, {}, little, 1); }).code == Exit::usage);
+  CHECK(error_of([&] { FormatChoices(in, {}, 1); }).code == Exit::usage);
 }
 
 TEST_CASE("budget/recipes: the first matching line decides") {
@@ -169,7 +170,7 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
     options.calibration = &known;
     RecipeLimit budget;
     budget.file_bytes = 2000000, budget.besides = bytes_besides_tensors(in, options);
-    const FormatPlan plan = choose_bits(in, known, budget, 1);
+    const FormatPlan plan = FormatChoices(in, known, 1).plan(budget);
     options.recipe = plan.recipe;
     quantize_model(in, folder / "out", options, {});
     CHECK(file_bytes(folder / "out") <= plan.file_bytes);
