@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   const chaski::test::TempFolder cache, config;
   for (const char* folders : {"CHASKI_MODELS", "HF_HOME", "OLLAMA_MODELS"}) ::unsetenv(folders);
   ::setenv("CHASKI_HUB", "none", 1);  // no test uses the network
+  ::setenv("CHASKI_MEASURE", "brief", 1);
   ::setenv("HOME", cache.path.c_str(), 1);
   ::setenv("XDG_CACHE_HOME", cache.path.c_str(), 1);
   ::setenv("XDG_CONFIG_HOME", config.path.c_str(), 1);

@@ -6,6 +6,10 @@
 
 namespace chaski {
 
+// CHASKI_MEASURE is "brief": measurements of this folder take a moment, and their figures are
+// inexact. Tests use it.
+bool measures_briefly();
+
 struct BandwidthOptions {
   int threads = 1;
   // size of the buffer; halved until it is at most a quarter of the free memory

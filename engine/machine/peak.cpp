@@ -1,5 +1,6 @@
 #include "engine/machine/peak.h"
 
+#include "engine/machine/bandwidth.h"
 #include "engine/machine/fastest_pass.h"
 
 namespace chaski {
@@ -8,12 +9,12 @@ namespace {
 
 constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
 
-// The number of rounds that take one thread at least kPassSeconds. It is found by doubling, because
-// the fastest instruction set is about a hundred times as fast as the slowest.
-int64_t rounds_of(const Backend& backend, Format format) {
+// The number of rounds that take one thread at least `pass_seconds`. It is found by doubling,
+// because the fastest instruction set is about a hundred times as fast as the slowest.
+int64_t rounds_of(const Backend& backend, Format format, double pass_seconds) {
   int64_t rounds = 64;
   while (fastest_pass(
-             1, 0, [] {}, [&] { backend.peak(format, rounds); }) < kPassSeconds)
+             1, 0, [] {}, [&] { backend.peak(format, rounds); }) < pass_seconds)
     rounds *= 2;
   return rounds;
 }
@@ -22,10 +23,11 @@ int64_t rounds_of(const Backend& backend, Format format) {
 
 double measure_peak(const Backend& backend, Format format, int threads) {
   if (!backend.peak) return 0;
-  const int64_t rounds = rounds_of(backend, format);
+  const double part = measures_briefly() ? 0.01 : 1;
+  const int64_t rounds = rounds_of(backend, format, part * kPassSeconds);
   const auto operations = double(backend.peak(format, rounds)) * threads;
   return operations / fastest_pass(
-                          threads, kSeconds, [] {}, [&] { backend.peak(format, rounds); });
+                          threads, part * kSeconds, [] {}, [&] { backend.peak(format, rounds); });
 }
 
 }  // namespace chaski

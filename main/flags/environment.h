@@ -20,6 +20,7 @@ constexpr Variable kVariables[] = {
      "hosts that chaski pull and load-test contact without a proxy, separated by commas (also "
      "no_proxy)"},
     {"CHASKI_ISA", "instruction set to use, such as avx2 or scalar (default: the fastest)"},
+    {"CHASKI_MEASURE", "brief: measure the machine's speeds in a moment, inexactly (for tests)"},
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},
     {"LISTEN_FDS", "number of sockets that systemd hands to chaski serve"},
     {"LISTEN_PID", "process that these sockets are for"},

@@ -274,7 +274,7 @@ TEST_CASE("habits/flags are checked before a model is read, and an error is prin
       {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},
       {{"run", "-m", gguf, "-p", "a", "--device", "tpu"}, "--device is tpu"},
       {{"run", "-m", gguf, "-p", "a", "--top-p", "2"}, "--top-p"},
-      {{"run", "-m", gguf, "-p", "a", "-c", "2000000000"}, "a context of 2000000000 needs"},
+      {{"run", "-m", gguf, "-p", "a", "-c", "400000000"}, "a context of 400000000 needs"},
       {{"run", "-m", golden("models/gpt2"), "-p", "a", "-c", "100k"},
        "models/gpt2: --ctx is 102400, expected 1 to "},
   };
