@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "tests/kit/doctest.h"
 
@@ -32,8 +34,9 @@ constexpr const char *kCalibrationText = "tests/golden/text/calibration.txt",
                      *kEvaluationText = "tests/golden/text/evaluation.txt";
 
 inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream text;  // as a block: tests are compiled without optimization
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
 }
 
 // Writes the file and returns its path. Creates its folder if there is none.
