@@ -1,11 +1,11 @@
 // Grammars: the texts that they allow, by trying all texts up to a length; the tokens that they
 // allow, by trying all tokens; and grammars that are refused.
 #include <random>
-#include <regex>
 #include <set>
 
 #include "models/import/import.h"
 #include "tests/kit/grammar_support.h"
+#include "tests/kit/regex.h"
 
 namespace chaski::test {
 namespace {
@@ -64,9 +64,8 @@ TEST_CASE("grammar: a regular expression allows what std::regex matches") {
     TextReader reader(regex(expression));
     std::string plain = expression;  // std::regex has no named groups
     if (const size_t at = plain.find("<name>"); at != plain.npos) plain.replace(at - 1, 7, "");
-    const std::regex other(plain);
-    check_all(reader, "abc", 6, 3,
-              [&](const std::string& text) { return std::regex_match(text, other); });
+    const StdRegex other(plain);
+    check_all(reader, "abc", 6, 3, [&](const std::string& text) { return other.matches(text); });
   }
 }
 
@@ -110,8 +109,8 @@ TEST_CASE("grammar: repetitions are counted, also of rules and of empty items") 
   CHECK(blanks.fits("aabbcc"));
   CHECK(!blanks.fits("abc"));
   TextReader optional(gbnf("root ::= (\"a\"? \"b\"?){2}"));
-  check_all(optional, "ab", 5, 5, [other = std::regex("(a?b?){2}")](const std::string& text) {
-    return std::regex_match(text, other);
+  check_all(optional, "ab", 5, 5, [other = StdRegex("(a?b?){2}")](const std::string& text) {
+    return other.matches(text);
   });
 }
 

@@ -2,13 +2,13 @@
 // schema, and drafts change nothing.
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 #include <set>
 
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
 #include "engine/session/engine.h"
 #include "tests/kit/grammar_support.h"
+#include "tests/kit/regex.h"
 
 namespace chaski::test {
 namespace {
@@ -143,8 +143,7 @@ bool holds(const json& root, const json& s, const json& v) {
     const auto text = v.get<std::string>();
     if (s.contains("maxLength") && characters_in(text) > s["maxLength"].get<size_t>()) return false;
     if (s.contains("minLength") && characters_in(text) < s["minLength"].get<size_t>()) return false;
-    if (s.contains("pattern") &&
-        !std::regex_search(text, std::regex(s["pattern"].get<std::string>())))
+    if (s.contains("pattern") && !StdRegex(s["pattern"].get<std::string>()).finds(text))
       return false;
     if (s.contains("format") && !has_format(text, s["format"].get<std::string>())) return false;
   }
@@ -319,7 +318,7 @@ TEST_CASE("grammar: a text follows its grammar from its first token to its end")
   shifting.draft_length = 4;
   const auto shifted = generate(*narrow->session(), prompt, shifting, [](std::string_view) {});
   CHECK(shifted.dropped_tokens > 0);
-  CHECK_MESSAGE(std::regex_match(shifted.text, std::regex("(- [a-z ]{30}\\n){12}")), shifted.text);
+  CHECK_MESSAGE(StdRegex("(- [a-z ]{30}\\n){12}").matches(shifted.text), shifted.text);
 }
 
 }  // namespace

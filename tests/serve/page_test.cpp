@@ -2,10 +2,10 @@
 // scripts/check/page.py tests what the page does, in a browser.
 #include <algorithm>
 #include <filesystem>
-#include <regex>
 #include <set>
 
 #include "tests/kit/client.h"
+#include "tests/kit/regex.h"
 
 using namespace chaski::test;
 
@@ -83,13 +83,13 @@ TEST_CASE("serve/page: each file has its bytes, type, ETag and the headers that 
 
 TEST_CASE("serve/page: no file names an outside origin, takes markup or has inline code") {
   // Namespaces of XML are names and no addresses. The scheme alone is compared with links.
-  const std::regex outside("(https?:)?//[a-z0-9-]+\\.[a-z]", std::regex::icase);
+  const StdRegex outside("(https?:)?//[a-z0-9-]+\\.[a-z]", true);
   for (const std::string& path : page_paths()) {
     CAPTURE(path);
     std::string text = page_source(path);
     const std::string space = "http://www.w3.org/2000/svg";
     if (const size_t at = text.find(space); at != std::string::npos) text.erase(at, space.size());
-    CHECK_FALSE(std::regex_search(text, outside));
+    CHECK_FALSE(outside.finds(text));
     for (const char* word : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
                              "eval(", "new Function", "DOMParser", "srcdoc", "@import"})
       CHECK_MESSAGE(text.find(word) == std::string::npos, word);
@@ -97,13 +97,11 @@ TEST_CASE("serve/page: no file names an outside origin, takes markup or has inli
     CHECK(lines_of(text).size() <= 600);
   }
   const std::string html = page_source("/");
-  CHECK_FALSE(
-      std::regex_search(html, std::regex("<script(?! type=\"module\" src=)|<style|\\son\\w+="
-                                         "|\\sstyle=|javascript:")));
+  CHECK_FALSE(StdRegex("<script(?! type=\"module\" src=)|<style|\\son\\w+=|\\sstyle=|javascript:")
+                  .finds(html));
   // Every address that the page's first file names is served.
-  const std::regex named("(?:src|href)=\"([^\"#]+)\"");
-  for (std::sregex_iterator at(html.begin(), html.end(), named), end; at != end; ++at)
-    CHECK_MESSAGE(story_server().get("/" + (*at)[1].str()).status == 200, (*at)[1].str());
+  for (const std::string& path : StdRegex("(?:src|href)=\"([^\"#]+)\"").all(html))
+    CHECK_MESSAGE(story_server().get("/" + path).status == 200, path);
 }
 
 TEST_CASE("serve/page: an answer begun with its own first tokens goes on as it did") {
