@@ -33,20 +33,20 @@ TEST_CASE("cli/bench: lists of prompts, depths, widths and key formats are every
     for (const int depth : {0, 16})
       for (const json& c : {bench_case(report, "decode", 4, depth, kv),
                             bench_case(report, "width", 3, depth, kv)}) {
-        CHECK(c["seconds"] > 0);
-        CHECK(c["gigabytes_per_second"] > 0);
-        CHECK(c["share_of_limit"] > 0);
+        CHECK(c["seconds"].get<double>() > 0);
+        CHECK(c["gigabytes_per_second"].get<double>() > 0);
+        CHECK(c["share_of_limit"].get<double>() > 0);
       }
   // Three tokens read the weights once and multiply three times as often. They also read the keys
   // of 16 more positions.
   const json one = bench_case(report, "width", 1), three = bench_case(report, "width", 3),
              deep = bench_case(report, "width", 1, 16);
-  CHECK(three["operations"] > 2.9 * one["operations"].get<double>());
-  CHECK(three["bytes"] < 1.1 * one["bytes"].get<double>());
-  CHECK(deep["bytes"] > one["bytes"]);
+  CHECK(three["operations"].get<double>() > 2.9 * one["operations"].get<double>());
+  CHECK(three["bytes"].get<double>() < 1.1 * one["bytes"].get<double>());
+  CHECK(deep["bytes"].get<double>() > one["bytes"].get<double>());
   for (const char* limit :
        {"read_gigabytes_per_second", "int8_gigaops_per_second", "f32_gigaops_per_second"})
-    CHECK(one[limit] > 0);
+    CHECK(one[limit].get<double>() > 0);
 }
 
 TEST_CASE(
@@ -100,8 +100,9 @@ TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of
     names += (names.empty() ? "" : ",") + name;
   CHECK(names == lines[0]);
   for (const auto& c : object["cases"]) {
-    CHECK(c["seconds_least"] <= c["seconds"]);
-    CHECK(c["seconds"] <= c["seconds_most"]);
+    const auto seconds = c["seconds"].get<double>();
+    CHECK(c["seconds_least"].get<double>() <= seconds);
+    CHECK(seconds <= c["seconds_most"].get<double>());
   }
 }
 
@@ -132,7 +133,7 @@ TEST_CASE("cli/bench --sgemm: OpenBLAS and the op, on weights of four formats") 
   std::vector<std::string> matmuls;
   for (const json& c : report["cases"]) {
     const auto kind = c["case"].get<std::string>();
-    CHECK(c["gigaops_per_second"] > 0);
+    CHECK(c["gigaops_per_second"].get<double>() > 0);
     if (kind == "matmul" || kind == "sgemm")
       matmuls.push_back(kind + " " + c["format"].get<std::string>());
     if (kind == "sgemm") CHECK(c["operations"] == 2.0 * 20 * 192 * 512);

@@ -75,7 +75,7 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
   for (size_t i = 0; i < scored; ++i) {
     const json& place = j["worst"][i];
     sum += place["kl"].get<double>(), same += place["a"] == place["b"];
-    if (i > 0) CHECK(place["kl"] <= j["worst"][i - 1]["kl"]);
+    if (i > 0) CHECK(place["kl"].get<double>() <= j["worst"][i - 1]["kl"].get<double>());
   }
   CHECK(sum / double(scored) == doctest::Approx(j["kl"].get<double>()));
   CHECK(same / double(scored) == doctest::Approx(j["same_top"].get<double>()));

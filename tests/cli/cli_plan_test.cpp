@@ -111,8 +111,8 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
   CHECK(j["fits"] == false);
   CHECK(j["starts"] == false);
   REQUIRE(j["ways"].size() >= 2);
-  for (const json& way : j["ways"]) CHECK(way["bytes"] < 300e6);
-  CHECK(j["ways"][0]["context"] < j["ways"][1]["context"]);
+  for (const json& way : j["ways"]) CHECK(way["bytes"].get<double>() < 300e6);
+  CHECK(j["ways"][0]["context"].get<int>() < j["ways"][1]["context"].get<int>());
   CHECK(j["ways"][1]["kv"] == "q8");
   CHECK(j["verdict"].get<std::string>().starts_with("it does not fit: -c "));
 

@@ -533,7 +533,7 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   for (const auto& tensor : json["tensors"]) {
     if (!tensor.contains("awq")) continue;
     ++divided;
-    CHECK(tensor["awq"]["power"] > 0);
+    CHECK(tensor["awq"]["power"].get<double>() > 0);
     lost += tensor["awq"]["error"].get<double>(), without += tensor["awq"]["without"].get<double>();
   }
   CHECK(divided > 0);
