@@ -73,7 +73,7 @@ TEST_CASE("cli/chat on a terminal: a paste of many lines is one message") {
 
 TEST_CASE("cli/chat on a terminal: text typed during an answer waits for the next line") {
   const TempFolder folder;
-  Screen screen({"chat", "--device", "cpu", "-t", "1", "-n", "2000", "-c", "8192", "--ignore-end",
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "-n", "800", "-c", "8192", "--ignore-end",
                  "--seed", "1"},
                 "xterm");
   std::string pasted;

@@ -107,7 +107,7 @@ TEST_CASE("eagle: a draft depends on the text, not on how its rows were read") {
       const auto eagle = open_eagle(temp.path, target);
       const auto& tokenizer = target->tokenizer();
       GenerateOptions plain = drawn(temperature, 3, 100);
-      plain.max_tokens = 30;
+      plain.max_tokens = 20;
       GenerateOptions with = plain;
       Noted noted(eagle_drafter(eagle, with.sampling));
       with.drafter = &noted, with.draft_length = 4;
