@@ -1,6 +1,7 @@
 #include "engine/session/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "engine/machine/bandwidth.h"
@@ -11,6 +12,7 @@
 #include "engine/passes/random_model.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
+#include "engine/session/watched_reading.h"
 #include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
@@ -24,6 +26,25 @@ struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;  // made only if the file had to be converted
 };
 
+// load() that reports to the WatchedReading of this thread.
+std::shared_ptr<const Weights> load_watched(const ModelSource& source, int threads) {
+  const WatchedReading::OnRead* const on_read = WatchedReading::of_thread();
+  if (!on_read) return load(source, threads);
+  ModelSource watched = source;
+  const uint64_t all = totals_of(source).bytes;
+  std::atomic<uint64_t> done = 0;
+  for (TensorSource& tensor : watched.tensors) {
+    const int64_t strips = tensor.info.tiled() ? (tensor.info.rows + kStrip - 1) / kStrip : 1;
+    const uint64_t strip = tensor.info.bytes() / uint64_t(std::max<int64_t>(strips, 1));
+    tensor.read = [&, read = std::move(tensor.read), strip](int64_t first, int64_t last,
+                                                            std::byte* to) {
+      read(first, last, to);
+      (*on_read)(done += uint64_t(last - first) * strip, all);
+    };
+  }
+  return load(watched, threads);
+}
+
 // `converted` may be null: then the model is not kept.
 Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOptions& o,
                     int threads) {
@@ -32,7 +53,7 @@ Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOp
   if (mapped) {
     expect_memory(source, !o.copy, o);
     if (!o.model.empty() && !verified) verify_file(*mapped, o.verify, threads);
-    return {o.copy ? load(source, threads) : mapped, nullptr};
+    return {o.copy ? load_watched(source, threads) : mapped, nullptr};
   }
   auto tokenizer = expect_runnable(source);
   expect_memory(source, false, o);
@@ -47,7 +68,7 @@ Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOp
                               : "converted in memory ('chaski convert' keeps the result)"));
   if (o.notice && converted && !converted->why_not().empty())
     o.notice(fmt::format("{}: the converted model is not kept: {}", o.model, converted->why_not()));
-  std::shared_ptr<const Weights> weights = load(source, threads);
+  std::shared_ptr<const Weights> weights = load_watched(source, threads);
   if (keep) converted->keep(weights, o.notice);
   return {std::move(weights), std::move(tokenizer)};
 }
@@ -167,7 +188,6 @@ void Engine::Impl::open_pools(const EngineOptions& o) {
     kv.prefixes.emplace(kv.pools);
   // Idle pages take no new memory beyond what was promised to sessions (memory_need.h). Without
   // --ctx that is kDefaultPositions a session.
-  constexpr int kDefaultPositions = 8192;
   const auto promised = pages_of_session(
       kv.states.pools, o.context == 0 ? std::min(context, kDefaultPositions) : context,
       pipeline->max_batch);

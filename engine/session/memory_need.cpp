@@ -242,6 +242,21 @@ std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source) {
   }
 }
 
+uint64_t memory_when_open(const ModelSource& source, const EngineOptions& o) {
+  ShapedModel shaped(source);
+  EngineOptions quiet = o;
+  quiet.notice = {};
+  const Placement where = settle(*shaped, quiet, source.path);
+  const Footprint need(*shaped, int((*shaped).n_layers), o.kv, thread_count(o));
+  const int context = o.context > 0 ? where.context : std::min(where.context, kDefaultPositions);
+  return need.weights() + need.states(context) + need.activations(context);
+}
+
+std::optional<uint64_t> memory_for_models() {
+  const auto have = available_memory();
+  return have ? std::optional(prudent(*have, 1)) : std::nullopt;
+}
+
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv) {
   try {
     ShapedModel model(source);

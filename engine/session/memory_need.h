@@ -51,6 +51,16 @@ inline uint64_t weight_bytes_a_token(const Model& model) { return weight_bytes_a
 // The same of a model whose matrices are not read; nothing for one that chaski cannot run.
 std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source);
 
+// Bytes that a model takes once it is open and has served one text as long as --ctx, or as the
+// model's context but at most kDefaultPositions: weights, mapped or not, states and activations.
+// Throws what bind_model() and settle() throw.
+uint64_t memory_when_open(const ModelSource& source, const EngineOptions& options);
+// What several models may take together: the free memory, without a reserve. Nothing if it is not
+// known.
+std::optional<uint64_t> memory_for_models();
+// Without --ctx, what a session is promised.
+constexpr int kDefaultPositions = 8192;
+
 // The memory that the CPU's layers of a model take, by purpose, in bytes.
 class Footprint {
  public:
