@@ -21,10 +21,12 @@ struct Inbox::Entry {
   }
 };
 
-Inbox::Inbox(std::shared_ptr<LoadedModel> model, int budget, double most_slowdown)
+Inbox::Inbox(std::shared_ptr<LoadedModel> model, int budget, double most_slowdown,
+             std::shared_ptr<Turns> turns)
     : model_(std::move(model)),
       budget_(budget),
       most_slowdown_(most_slowdown),
+      turns_(std::move(turns)),
       thread_([this] { work(); }) {}
 
 Inbox::~Inbox() {
@@ -66,6 +68,17 @@ void Inbox::resume() {
   const std::scoped_lock lock(mutex_);
   woken_ = true;
   changed_.notify_all();
+}
+
+void Inbox::run(const std::function<void(Engine& engine)>& work) {
+  std::packaged_task<void()> task([&] { work(*model_->engine()); });
+  std::future<void> done = task.get_future();
+  {
+    const std::scoped_lock lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  done.get();
 }
 
 Inbox::Counts Inbox::counts() const {
@@ -146,7 +159,13 @@ void Inbox::end_all(const Error& error) {
 void Inbox::publish() {
   Facts facts;
   facts.totals = earlier_ + scheduler_->totals();
-  for (const KvPool& pool : model_->engine()->kv_cache().pools) {
+  const Engine& engine = *model_->engine();
+  const KvCache& kv = engine.kv_cache();
+  const bool grows = engine.device() == "cpu";
+  for (size_t i = 0; i < kv.pools.size(); ++i) {
+    const KvPool& pool = kv.pools[i];
+    const int64_t taken = grows ? pool.in_use() + pool.spare() : pool.size();
+    facts.pages.bytes += uint64_t(taken) * kv.states.pools[i].page_bytes;
     facts.pages.total += pool.size(), facts.pages.used += pool.in_use();
     facts.pages.shared += pool.shared(), facts.pages.idle += pool.idle();
     facts.pages.evicted += pool.evicted();
@@ -165,19 +184,36 @@ void Inbox::publish() {
   changed_.notify_all();
 }
 
+void Inbox::make_pass() {
+  const Turn turn(turns_.get());
+  scheduler_->set_shared(turns_ && turns_->is_shared());
+  try {
+    scheduler_->step();
+  } catch (const Error& error) {
+    return end_all(error);
+  }
+  for (const Request* ended : scheduler_->ended()) {
+    const auto entry = entries_.extract(ended);
+    end(*entry.mapped(), ended->error ? &*ended->error : nullptr);
+  }
+}
+
 void Inbox::work() {
   scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_, most_slowdown_, &abandon_);
+  bool busy = false;
   for (;;) {
     publish();
+    if (turns_ && busy == entries_.empty()) turns_->add_busy(busy ? -1 : 1), busy = !busy;
     std::vector<std::unique_ptr<Entry>> arrived;
+    std::vector<std::packaged_task<void()>> tasks;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] {
         const bool works = !entries_.empty() && (!scheduler_->stalled() || woken_);
-        return stop_ || !arrived_.empty() || works;
+        return stop_ || !arrived_.empty() || !tasks_.empty() || works;
       });
-      if (stop_ && arrived_.empty() && entries_.empty()) break;
-      arrived.swap(arrived_);
+      if (stop_ && arrived_.empty() && tasks_.empty() && entries_.empty()) break;
+      arrived.swap(arrived_), tasks.swap(tasks_);
       woken_ = false;
     }
     abandon_ = false;
@@ -187,17 +223,11 @@ void Inbox::work() {
       } catch (const Error& error) {
         end(*entry, &error);
       }
-    if (entries_.empty()) continue;
-    try {
-      scheduler_->step();
-    } catch (const Error& error) {
-      end_all(error);
-      continue;
+    for (std::packaged_task<void()>& task : tasks) {
+      const Turn turn(turns_.get());
+      task();
     }
-    for (const Request* ended : scheduler_->ended()) {
-      const auto entry = entries_.extract(ended);
-      end(*entry.mapped(), ended->error ? &*ended->error : nullptr);
-    }
+    if (!entries_.empty()) make_pass();
   }
   scheduler_.reset();
 }

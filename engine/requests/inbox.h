@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 
 #include "engine/requests/loaded_model.h"
 #include "engine/requests/scheduler.h"
+#include "engine/requests/turns.h"
 
 namespace chaski {
 
@@ -65,9 +67,11 @@ class Inbox {
     int tokens = 0;                                              // drawn
   };
   // Pages of the KV cache. used: held by sequences; shared: held by several; idle: prefixes that no
-  // sequence holds; evicted: idle pages that were reused so far.
+  // sequence holds; evicted: idle pages that were reused so far; bytes: memory of all pages that
+  // were used so far, on a device of all pages.
   struct Pages {
     int64_t total = 0, used = 0, shared = 0, idle = 0, evicted = 0;
+    uint64_t bytes = 0;
   };
   struct Facts {
     Counts counts;
@@ -76,9 +80,10 @@ class Inbox {
     std::vector<Sequence> sequences;  // by id; without those that came after the last pass
   };
 
-  // `budget`, `most_slowdown`: as in Scheduler.
+  // `budget`, `most_slowdown`: as in Scheduler. `turns`: of all inboxes in whose engines passes are
+  // made one after the other; null: this one is alone.
   explicit Inbox(std::shared_ptr<LoadedModel> model, int budget = 0,
-                 double most_slowdown = kMostSlowdown);
+                 double most_slowdown = kMostSlowdown, std::shared_ptr<Turns> turns = nullptr);
   static constexpr double kMostSlowdown = 2;
   ~Inbox();  // cancels all requests and waits for their last events
   Inbox(const Inbox&) = delete;
@@ -93,6 +98,9 @@ class Inbox {
   // has ended.
   void cancel(Id id);
   void resume();  // a job's `hold` was cleared
+  // Calls `work` between two passes, in the thread that makes them, and returns when it has ended.
+  // It may make passes of its own sessions. Throws what it throws.
+  void run(const std::function<void(Engine& engine)>& work);
   // As they were after the last pass. They never wait for a pass.
   Counts counts() const;
   Facts facts() const;
@@ -105,16 +113,19 @@ class Inbox {
   void begin(Entry& entry);
   void end(Entry& entry, const Error* error);
   void end_all(const Error& error);
+  void make_pass();
   void publish();
 
   const std::shared_ptr<LoadedModel> model_;
   const int budget_;
   const double most_slowdown_;
+  const std::shared_ptr<Turns> turns_;
   std::atomic<bool> abandon_ = false;
 
   mutable std::mutex mutex_;  // guards what follows, up to the blank line
   mutable std::condition_variable changed_;
   std::vector<std::unique_ptr<Entry>> arrived_;
+  std::vector<std::packaged_task<void()>> tasks_;  // of run()
   std::map<Id, std::shared_ptr<std::atomic<bool>>>
       cancel_flags_;  // of requests that have not ended
   Counts counts_;

@@ -54,9 +54,10 @@ int PromptPortion::largest(const Costs& costs, double seconds, int least, int mo
   return chosen;
 }
 
-PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most) const {
+PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, bool shared) const {
   if (most_slowdown_ <= 0) return {most, true};
-  if (decoding == 0) return {largest(alone_costs_, kMostReading, kLeastReading, most), true};
+  const double alone = shared ? kMostPass : kMostReading;
+  if (decoding == 0) return {largest(alone_costs_, alone, kLeastReading, most), true};
   const Recent& step = step_[std::min(size_t(decoding), kWidths - 1)];
   if (!is_new(step)) return {0, true};
   const double one_reads = most_slowdown_ * step.value(),
@@ -65,7 +66,7 @@ PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most) c
                between = std::max(one_reads, std::min((1 + reading) * step.value(), kMostBetween)),
                left = between - pass - alone_;
   if (left > 0 && seconds_of(alone_costs_, kFirst) <= left)
-    return {largest(alone_costs_, std::min(left, kMostReading), kLeast, most), false};
+    return {largest(alone_costs_, std::min(left, alone), kLeast, most), false};
   return {largest(shared_costs_, pass - step.value(), kLeast, most), true};
 }
 

@@ -44,8 +44,9 @@ class PromptPortion {
     bool decodes;  // false: the pass leaves out the decoding tokens
   };
   // The next pass, with at most `most` tokens of prompts. `decoding`: tokens of the requests that
-  // decode. `reading`: requests that wait for their first token, at least 1.
-  Choice next(int decoding, int reading, int most) const;
+  // decode. `reading`: requests that wait for their first token, at least 1. `shared`: another
+  // engine waits for the end of the pass, so it takes at most kMostPass also if no token decodes.
+  Choice next(int decoding, int reading, int most, bool shared = false) const;
   // A pass with these tokens took `seconds`.
   void learn(int decoding, int prompt, double seconds);
   // Seconds of a pass of `decoding` tokens without prompts; 0: unknown.

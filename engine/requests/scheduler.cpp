@@ -148,7 +148,7 @@ std::vector<Extension> Scheduler::extensions() {
   PromptPortion::Choice choice = {0, true};
   if (reading > 0)
     choice = portion_.next(decoding, reading + (prefix_is_read_ ? waiting() : 0),
-                           std::max(left - decoding, 0));
+                           std::max(left - decoding, 0), shared_);
   for (const Part part : {Part::decodes, Part::reads}) {
     const bool reads = part == Part::reads;
     if (!reads && !choice.decodes) continue;

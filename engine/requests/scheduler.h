@@ -47,6 +47,8 @@ class Scheduler {
   int waiting() const { return int(waiting_.size()); }
   // Whether the last step made no pass because all requests are held.
   bool stalled() const { return stalled_; }
+  // Of the next steps: as in PromptPortion::next().
+  void set_shared(bool shared) { shared_ = shared; }
 
   struct Totals {
     int64_t passes = 0;
@@ -106,6 +108,7 @@ class Scheduler {
   std::vector<Running*> in_pass_;             // by extension
   std::vector<Draws> draws_;                  // of the last pass
   std::vector<Request*> ended_;               // in the last step
+  bool shared_ = false;                       // other engines make passes too
   bool full_ = false;            // a request was preempted: none starts until another one ends
   bool prefix_is_read_ = false;  // the first waiting request waits until its prefix is read
 };
