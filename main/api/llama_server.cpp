@@ -329,21 +329,22 @@ void answer_apply_template(Api& api, const Call& call, Reply& reply) {
   }
 }
 
-void answer_props(Api& api, const Call&, Reply& reply) {
-  const auto served = api.model("");
-  const Engine& engine = served->engine();
-  OrderedJson values = settings_json(served->defaults.request);
-  if (served->defaults.random_seed) values["seed"] = -1;
-  const std::string text = engine.meta().str("tokenizer.chat_template", "");
-  reply.whole(200, kJsonType,
-              written({{"default_generation_settings",
-                        {{"n_ctx", engine.context_length()}, {"params", values}}},
-                       {"total_slots", api.most_running},
-                       {"model_alias", served->name},
-                       {"model_path", engine.path()},
-                       {"chat_template", text},
-                       {"modalities", {{"vision", false}, {"audio", false}}},
-                       {"build_info", std::string("chaski-") + kVersion}}));
+void answer_props(Api& api, const Call& call, Reply& reply) {
+  const ModelHeader header = api.header(std::string(call.model));
+  const ModelFacts& facts = header.state.facts;
+  OrderedJson values = settings_json(header.defaults.request);
+  if (header.defaults.random_seed) values["seed"] = -1;
+  const std::string text = header.meta->str("tokenizer.chat_template", "");
+  reply.whole(
+      200, kJsonType,
+      written({{"default_generation_settings", {{"n_ctx", facts.context}, {"params", values}}},
+               {"total_slots", api.most_running},
+               {"model_alias", header.state.name},
+               {"model_path", facts.path},
+               {"model_status", word_of(header.state.kind)},
+               {"chat_template", text},
+               {"modalities", {{"vision", false}, {"audio", false}}},
+               {"build_info", std::string("chaski-") + kVersion}}));
 }
 
 std::span<const Route> llama_server_routes() {

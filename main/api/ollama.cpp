@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "engine/conversation/own_template.h"
+#include "main/api/embeddings.h"
 #include "main/api/openai.h"
 #include "main/flags/manual.h"
 
@@ -15,6 +15,7 @@ namespace chaski {
 namespace {
 
 constexpr int64_t kNanosecondsASecond = 1000000000;
+constexpr const char* kNever = "9999-12-31T23:59:59.000000000Z";
 
 std::string ollama_error(const ApiError& error) { return written({{"error", error.what()}}); }
 std::string ollama_stream_error(const ApiError& error, int) { return ollama_error(error) + "\n"; }
@@ -25,63 +26,56 @@ std::string in_capitals(std::string text) {
 }
 
 // The format that most bytes of the weights have, and the number of weights: "Q4_K", "494.03M".
-OrderedJson details_of(const Engine& engine) {
-  std::map<std::string, uint64_t> bytes;
-  double weights = 0;
-  for (const auto& tensor : engine.weights()->tensors) {
-    bytes[std::string(info(tensor.info.format).name)] += tensor.info.bytes();
-    weights += double(tensor.info.rows) * double(tensor.info.cols);
-  }
-  const auto most =
-      std::ranges::max_element(bytes, {}, [](const auto& format) { return format.second; });
-  const std::string family = engine.meta().str("general.architecture", "");
+OrderedJson details_of(const ModelFacts& model) {
   return {{"parent_model", ""},
           {"format", "gguf"},
-          {"family", family},
-          {"families", OrderedJson::array({family})},
-          {"parameter_size", weights >= 1e9 ? fmt::format("{:.2f}B", weights / 1e9)
-                                            : fmt::format("{:.2f}M", weights / 1e6)},
-          {"quantization_level", most == bytes.end() ? "" : in_capitals(most->first)}};
+          {"family", model.family},
+          {"families", OrderedJson::array({model.family})},
+          {"parameter_size", model.weights >= 1e9 ? fmt::format("{:.2f}B", model.weights / 1e9)
+                                                  : fmt::format("{:.2f}M", model.weights / 1e6)},
+          {"quantization_level", in_capitals(model.format)}};
 }
 
 // chaski computes no checksum of the whole file, so this one of its name and size is all there is.
-std::string digest_of(const ServedModel& served) {
-  return fmt::format("{:064x}",
-                     std::hash<std::string>()(served.name) ^ served.engine().file_bytes());
+std::string digest_of(const ModelState& model) {
+  return fmt::format("{:064x}", std::hash<std::string>()(model.name) ^ model.facts.bytes);
 }
 
-OrderedJson ollama_model_json(const ServedModel& served) {
-  return {{"name", served.name},
-          {"model", served.name},
-          {"modified_at", time_text(served.created * kNanosecondsASecond)},
-          {"size", served.engine().file_bytes()},
-          {"digest", digest_of(served)},
-          {"details", details_of(served.engine())}};
+OrderedJson ollama_model_json(const ModelState& model) {
+  return {{"name", model.name},
+          {"model", model.name},
+          {"modified_at", time_text(model.created * kNanosecondsASecond)},
+          {"size", model.facts.bytes},
+          {"digest", digest_of(model)},
+          {"details", details_of(model.facts)}};
 }
 
 void list_ollama_models(Api& api, const Call&, Reply& reply) {
   OrderedJson list = OrderedJson::array();
-  for (const auto& served : api.models()) list.push_back(ollama_model_json(*served));
+  for (const ModelState& model : api.models()) list.push_back(ollama_model_json(model));
   reply.whole(200, kJsonType, written({{"models", list}}));
 }
 
 void list_ollama_running(Api& api, const Call&, Reply& reply) {
   OrderedJson list = OrderedJson::array();
-  for (const auto& served : api.models()) {
-    OrderedJson json = ollama_model_json(*served);
+  for (const ModelState& model : api.models()) {
+    if (model.kind != ModelState::Kind::loaded) continue;
+    OrderedJson json = ollama_model_json(model);
     json.erase("modified_at");
-    const bool on_cpu = served->engine().device() == "cpu";
-    json["size_vram"] = on_cpu ? 0 : served->engine().file_bytes();
-    json["context_length"] = served->engine().context_length();
+    json["size"] = model.bytes;
+    json["size_vram"] = model.on_device ? model.bytes : 0;
+    json["expires_at"] =
+        model.expires_at ? time_text(*model.expires_at * kNanosecondsASecond) : kNever;
+    json["context_length"] = model.facts.context;
     list.push_back(std::move(json));
   }
   reply.whole(200, kJsonType, written({{"models", list}}));
 }
 
 // The numbers and texts of the model's file; long lists such as vocabularies are left out.
-OrderedJson metadata_of(const Engine& engine) {
+OrderedJson metadata_of(const Metadata& meta) {
   OrderedJson json = OrderedJson::object();
-  for (const auto& [key, value] : engine.meta().all()) {
+  for (const auto& [key, value] : meta.all()) {
     if (const auto* text = std::get_if<std::string>(&value.data))
       json[key] = *text;
     else if (const auto* whole = std::get_if<int64_t>(&value.data))
@@ -92,42 +86,40 @@ OrderedJson metadata_of(const Engine& engine) {
   return json;
 }
 
+OrderedJson capabilities_of(const ModelHeader& header) {
+  if (header.state.embeds) return OrderedJson::array({"embedding"});
+  OrderedJson capabilities = OrderedJson::array({"completion"});
+  if (!header.tokenizer) return capabilities;
+  ConversationOptions options;
+  options.chat_template = header.chat_template;
+  const ModelFacts& facts = header.state.facts;
+  const Conversation conversation({*header.meta, *header.tokenizer, facts.context, facts.path},
+                                  options);
+  const OwnTemplate* own = conversation.format().own();
+  if (own && own->takes_tools()) capabilities.push_back("tools");
+  if (own && own->thinking_can_be_off()) capabilities.push_back("thinking");
+  return capabilities;
+}
+
 void show_ollama_model(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const Field fields = body.fields();
-  const auto served = ollama_model(api, fields);
+  const ModelHeader header = api.header(ollama_name(fields));
   fields.accept({"verbose", "system", "template", "options"});
-  const Engine& engine = served->engine();
-  ChatRequest request;
-  request.messages = {{"user", "Hello"}};
-  const auto conversation = conversation_of(*served, request);
-  const OwnTemplate* own = conversation->format().own();
-  OrderedJson capabilities = OrderedJson::array({"completion"});
-  if (own && own->takes_tools()) capabilities.push_back("tools");
-  if (own && own->thinking_can_be_off()) capabilities.push_back("thinking");
-  std::string parameters = fmt::format("num_ctx {}\n", engine.context_length());
+  const ModelState& model = header.state;
+  std::string parameters = fmt::format("num_ctx {}\n", model.facts.context);
   reply.whole(200, kJsonType,
-              written({{"modelfile", "# served by chaski from " + engine.path() + "\n"},
+              written({{"modelfile", "# served by chaski from " + model.facts.path + "\n"},
                        {"parameters", parameters},
-                       {"template", engine.meta().str("tokenizer.chat_template", "")},
-                       {"details", details_of(engine)},
-                       {"model_info", metadata_of(engine)},
-                       {"capabilities", capabilities},
-                       {"modified_at", time_text(served->created * kNanosecondsASecond)}}));
+                       {"template", header.meta->str("tokenizer.chat_template", "")},
+                       {"details", details_of(model.facts)},
+                       {"model_info", metadata_of(*header.meta)},
+                       {"capabilities", capabilities_of(header)},
+                       {"modified_at", time_text(model.created * kNanosecondsASecond)}}));
 }
 
 void show_ollama_version(Api&, const Call&, Reply& reply) {
   reply.whole(200, kJsonType, written({{"version", kVersion}}));
-}
-
-void refuse_ollama_embedding(Api& api, const Call& call, Reply&) {
-  Body body(call.body);
-  const auto served = ollama_model(api, body.fields());
-  throw ApiError(400, "invalid_request_error", "unsupported_model",
-                 served->name +
-                     " generates text, expected a model for embeddings (such as bge or "
-                     "nomic-embed)",
-                 "model");
 }
 
 [[noreturn]] void refuse_with_command(const std::string& what, const std::string& command) {
@@ -167,13 +159,14 @@ std::string time_text(int64_t nanoseconds) {
                      nanoseconds % kNanosecondsASecond);
 }
 
-std::shared_ptr<const ServedModel> ollama_model(Api& api, const Field& fields) {
-  constexpr std::string_view kLatest = ":latest";
+std::string ollama_name(const Field& fields) {
   auto name = fields.find("model");
   if (!name) name = fields.find("name");
-  std::string text = name ? name->text() : "";
-  if (text.ends_with(kLatest)) text.resize(text.size() - kLatest.size());
-  return api.model(text);
+  return name ? name->text() : "";
+}
+
+std::shared_ptr<const ServedModel> ollama_model(Api& api, const Field& fields) {
+  return api.model({.name = ollama_name(fields), .keep = read_keep(fields)});
 }
 
 std::span<const Route> ollama_routes() {
@@ -184,8 +177,8 @@ std::span<const Route> ollama_routes() {
       {"GET", "/api/ps", list_ollama_running, kOllama, false},
       {"POST", "/api/show", show_ollama_model, kOllama, false},
       {"GET", "/api/version", show_ollama_version, kOllama, false},
-      {"POST", "/api/embed", refuse_ollama_embedding, kOllama, false},
-      {"POST", "/api/embeddings", refuse_ollama_embedding, kOllama, false},
+      {"POST", "/api/embed", answer_ollama_embed, kOllama},
+      {"POST", "/api/embeddings", answer_ollama_embeddings, kOllama},
       {"POST", "/api/pull", refuse_ollama_pull, kOllama, false},
       {"DELETE", "/api/delete", refuse_ollama_delete, kOllama, false},
       {"POST", "/api/create", refuse_ollama_create, kOllama, false},

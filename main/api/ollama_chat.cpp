@@ -15,6 +15,8 @@ namespace {
 
 constexpr double kNano = 1e9;
 
+using Clock = std::chrono::steady_clock;
+
 // What ollama lets a client choose about the machine; the flags of the server decide it here.
 void accept_machine_options(const Field& options) {
   options.accept({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap",
@@ -67,7 +69,6 @@ bool is_streamed(const Field& fields) {
 }
 
 void accept_ollama_fields(const Field& fields) {
-  fields.accept({"keep_alive"});
   expect_only(fields, "logprobs", false);
   expect_only(fields, "top_logprobs", 0);
 }
@@ -75,8 +76,9 @@ void accept_ollama_fields(const Field& fields) {
 // The lines of an answer. `name` is the field of an answer's text: "response", or "message".
 class OllamaReply {
  public:
-  OllamaReply(const ServedModel& served, bool chat, bool stream, Reply& reply)
-      : served_(served), chat_(chat), stream_(stream), reply_(reply) {}
+  // `start`: before the model was asked for, which may have loaded it.
+  OllamaReply(std::string model, bool chat, bool stream, Clock::time_point start, Reply& reply)
+      : model_(std::move(model)), chat_(chat), stream_(stream), reply_(reply), start_(start) {}
 
   void take(const ChatEvent& event) {
     using Kind = ChatEvent::Kind;
@@ -93,7 +95,7 @@ class OllamaReply {
     json["done"] = true;
     json["done_reason"] = finish_reason(r);
     json["total_duration"] = nanoseconds(Clock::now() - start_);
-    json["load_duration"] = 0;
+    json["load_duration"] = nanoseconds(loaded_ - start_);
     json["prompt_eval_count"] = r.prompt_tokens;
     json["prompt_eval_cached"] = r.cached_tokens;
     json["prompt_eval_duration"] = int64_t(r.prompt_seconds * kNano);
@@ -102,15 +104,14 @@ class OllamaReply {
     add_remarks(json, seed, warnings);
     finish(json);
   }
-  // The answer to a request without a prompt, which only loads the model.
-  void end_loaded() {
+  // The answer to a request without a prompt, which only loads or unloads the model.
+  void end_loaded(const char* reason) {
     OrderedJson json = part("", "", {});
-    json["done"] = true, json["done_reason"] = "load";
+    json["done"] = true, json["done_reason"] = reason;
     finish(json);
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   static int64_t nanoseconds(Clock::duration time) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
   }
@@ -119,7 +120,7 @@ class OllamaReply {
                    std::span<const ToolCall> calls) const {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     OrderedJson json = {
-        {"model", served_.name},
+        {"model", model_},
         {"created_at",
          time_text(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())}};
     OrderedJson inner = chat_ ? OrderedJson{{"role", "assistant"}, {"content", text}}
@@ -149,10 +150,10 @@ class OllamaReply {
     reply_.end();
   }
 
-  const ServedModel& served_;
+  const std::string model_;
   const bool chat_, stream_;
   Reply& reply_;
-  const Clock::time_point start_ = Clock::now();
+  const Clock::time_point start_, loaded_ = Clock::now();
   bool begun_ = false;
 };
 
@@ -175,13 +176,35 @@ void answer_raw(const ServedModel& served, const TextRequest& request, OllamaRep
   out.end(answer, warnings, request.settings.request.sampling.seed);
 }
 
+// A request without a prompt loads its model, or with "keep_alive": 0 unloads it. What it sets is
+// checked.
+void load_or_unload(Api& api, const Field& fields, bool chat, Reply& reply) {
+  const bool unloads = read_keep(fields) == 0;
+  std::string name;
+  if (unloads) {
+    name = api.unload(ollama_name(fields));
+  } else {
+    const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
+    AnswerSettings settings;
+    read_ollama_options(fields, *served, settings);
+    read_ollama_format(fields, settings);
+    name = served->name;
+  }
+  OllamaReply(name, chat, is_streamed(fields), Clock::now(), reply)
+      .end_loaded(unloads ? "unload" : "load");
+}
+
 }  // namespace
 
 void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const Field fields = body.fields();
+  const auto messages = fields.find("messages");
+  if (!messages || (messages->is_list() && messages->json().empty()))
+    return load_or_unload(api, fields, true, reply);
+  const Clock::time_point start = Clock::now();
   const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
-  OllamaReply out(*served, true, is_streamed(fields), reply);
+  OllamaReply out(served->name, true, is_streamed(fields), start, reply);
   accept_ollama_fields(fields);
   ChatRequest request;
   read_tools(fields, request);
@@ -189,8 +212,6 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   read_ollama_options(fields, *served, request.settings);
   read_ollama_format(fields, request.settings);
   limit_tokens(api, request.settings);
-  const auto messages = fields.find("messages");
-  if (!messages || (messages->is_list() && messages->json().empty())) return out.end_loaded();
   for (const Field& message : messages->items()) refuse_images(message);
   request.messages = read_messages(*messages);
   answer_request(*served, request, out, body.warnings(), reply);
@@ -199,14 +220,17 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
 void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const Field fields = body.fields();
+  const auto prompt = fields.find("prompt");
+  if (!prompt || prompt->text().empty()) return load_or_unload(api, fields, false, reply);
+  const Clock::time_point start = Clock::now();
   const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
-  OllamaReply out(*served, false, is_streamed(fields), reply);
+  OllamaReply out(served->name, false, is_streamed(fields), start, reply);
   accept_ollama_fields(fields);
   refuse_images(fields);
   expect_only(fields, "template", "");
   expect_only(fields, "context", OrderedJson::array());
-  const auto prompt = fields.find("prompt"), suffix = fields.find("suffix"),
-             system = fields.find("system"), raw = fields.find("raw");
+  const auto suffix = fields.find("suffix"), system = fields.find("system"),
+             raw = fields.find("raw");
   AnswerSettings settings;
   read_ollama_options(fields, *served, settings);
   read_ollama_format(fields, settings);
@@ -214,7 +238,6 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   const bool thinks = read_think(fields, served->defaults.thinks);
   const bool fills = suffix && !suffix->text().empty(), is_raw = raw && raw->flag();
   const std::string about = system ? system->text() : "";
-  if (!prompt || prompt->text().empty()) return out.end_loaded();
   if ((fills || is_raw) && !about.empty())
     system->refuse(
         fmt::format("is given together with {}, expected one of them", fills ? "suffix" : "raw"));

@@ -1,5 +1,7 @@
 #include "main/api/openai.h"
 
+#include "main/api/embeddings.h"
+
 namespace chaski {
 
 namespace {
@@ -14,25 +16,30 @@ std::string responses_stream_error(const ApiError& error, int parts) {
 }
 constexpr Dialect kResponses = {responses_error_body, responses_stream_error};
 
-OrderedJson model_json(const ServedModel& served) {
-  return {{"id", served.name},
+// "status" as llama-server's router has it.
+OrderedJson model_json(const ModelState& model) {
+  OrderedJson status = {{"value", word_of(model.kind)}};
+  if (model.kind == ModelState::Kind::loading) status["progress"] = model.progress;
+  if (model.last_error) status["error"] = *model.last_error;
+  return {{"id", model.name},
           {"object", "model"},
-          {"created", served.created},
+          {"created", model.created},
           {"owned_by", "chaski"},
           {"meta",
-           {{"n_ctx", served.engine().context_length()},
-            {"n_vocab", served.engine().vocab_size()},
-            {"size", served.engine().file_bytes()}}}};
+           {{"n_ctx", model.facts.context},
+            {"n_vocab", model.facts.vocab},
+            {"size", model.facts.bytes}}},
+          {"status", status}};
 }
 
 void list_models(Api& api, const Call&, Reply& reply) {
   OrderedJson json = {{"object", "list"}, {"data", OrderedJson::array()}};
-  for (const auto& served : api.models()) json["data"].push_back(model_json(*served));
+  for (const ModelState& model : api.models()) json["data"].push_back(model_json(model));
   reply.whole(200, kJsonType, written(json));
 }
 
 void show_model(Api& api, const Call& call, Reply& reply) {
-  reply.whole(200, kJsonType, written(model_json(*api.model(std::string(call.path)))));
+  reply.whole(200, kJsonType, written(model_json(api.header(std::string(call.path)).state)));
 }
 
 [[noreturn]] void refuse_kind(Api& api, const Call& call, const char* kind) {
@@ -40,9 +47,6 @@ void show_model(Api& api, const Call& call, Reply& reply) {
   const auto served = model_of(api, body.fields());
   throw ApiError(400, "invalid_request_error", "unsupported_model",
                  served->name + " generates text, expected " + kind, "model");
-}
-void refuse_embeddings(Api& api, const Call& call, Reply&) {
-  refuse_kind(api, call, "a model for embeddings (such as bge or nomic-embed)");
 }
 void refuse_rerank(Api& api, const Call& call, Reply&) {
   refuse_kind(api, call, "a reranker (such as bge-reranker)");
@@ -59,7 +63,7 @@ std::span<const Route> openai_routes() {
       {"DELETE", "/v1/responses/", delete_openai_response, kOpenAi, false},
       {"GET", "/v1/models", list_models, kOpenAi, false},
       {"GET", "/v1/models/", show_model, kOpenAi, false},
-      {"POST", "/v1/embeddings", refuse_embeddings, kOpenAi, false},
+      {"POST", "/v1/embeddings", answer_openai_embeddings, kOpenAi},
       {"POST", "/v1/rerank", refuse_rerank, kOpenAi, false},
       {"POST", "/v1/chat/completions/input_tokens", count_chat_tokens, kOpenAi, false},
       {"POST", "/chat/completions", answer_openai_chat, kOpenAi},

@@ -12,7 +12,7 @@ void answer_openai_responses(Api& api, const Call& call, Reply& reply);
 void get_openai_response(Api& api, const Call& call, Reply& reply);
 void delete_openai_response(Api& api, const Call& call, Reply& reply);
 
-// The model of the field "model", which may be absent.
+// The model of the field "model", which may be absent, kept as "ttl" or "keep_alive" says.
 std::shared_ptr<const ServedModel> model_of(Api& api, const Field& fields);
 // The logprobs of /v1/chat/completions.
 void read_log_probabilities(const Field& fields, AnswerSettings& settings);

@@ -239,8 +239,11 @@ class ChatReply {
 }  // namespace
 
 std::shared_ptr<const ServedModel> model_of(Api& api, const Field& fields) {
-  const auto name = fields.find("model");
-  return api.model(name ? name->text() : "");
+  ModelWish wish;
+  if (const auto name = fields.find("model")) wish.name = name->text();
+  wish.keep = read_keep(fields);
+  if (const auto stream = fields.find("stream")) wish.streams = stream->flag();
+  return api.model(wish);
 }
 
 int read_answers(const Api& api, const Field& fields, const char* name) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <random>
 #include <system_error>
+#include <utility>
 
 #include "main/api/openai_parts.h"
 
@@ -16,11 +17,12 @@ class WatchedReply : public Reply {
  public:
   explicit WatchedReply(Reply& reply) : reply_(reply) {}
   void whole(int status, const char* type, const std::string& body) override {
-    reply_.whole(status, type, body);
+    if (!begun) return reply_.whole(status, type, body);
+    part(body);
+    reply_.end();
   }
   void begin(const char* type) override {
-    begun = true;
-    reply_.begin(type);
+    if (!std::exchange(begun, true)) reply_.begin(type);
   }
   void part(const std::string& text) override {
     ++parts;
@@ -35,11 +37,20 @@ class WatchedReply : public Reply {
   Reply& reply_;
 };
 
+thread_local Reply* reply_of_this_thread = nullptr;
+
 void report(const Dialect& dialect, const ApiError& error, WatchedReply& reply) {
   if (!reply.begun) return reply.whole(error.status, kJsonType, dialect.error_body(error));
   reply.part(dialect.stream_error(error, reply.parts));
   reply.end();
 }
+
+class ReplyOfThread {
+ public:
+  explicit ReplyOfThread(Reply& reply) { reply_of_this_thread = &reply; }
+  ~ReplyOfThread() { reply_of_this_thread = nullptr; }
+  ReplyOfThread(const ReplyOfThread&) = delete;
+};
 
 // Calls `take` for each route of this path, whatever its method.
 template <class Take>
@@ -128,8 +139,11 @@ const Dialect& dialect_of(std::string_view path) {
   return *found;
 }
 
+Reply* reply_of_thread() { return reply_of_this_thread; }
+
 void answer_call(Api& api, const Route& route, const Call& call, Reply& to) {
   WatchedReply reply(to);
+  const ReplyOfThread current(reply);
   try {
     route.answer(api, call, reply);
   } catch (const ApiError& error) {

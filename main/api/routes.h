@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "main/api/model_state.h"
 #include "main/api/request.h"
 
 namespace chaski {
@@ -40,10 +41,15 @@ class StoredResponses {
 
 // What the functions of endpoints need. Everything in it may be used by many threads at once.
 struct Api {
-  // The model that a request names; an empty name: the first one. Throws ApiError (404).
-  std::function<std::shared_ptr<const ServedModel>(const std::string& name)> model;
-  // All models, for lists of them.
-  std::function<std::vector<std::shared_ptr<const ServedModel>>()> models;
+  // The model that a request names. It is loaded first if need be, and stays loaded while the
+  // pointer lives. Throws ApiError: 404, or why it cannot be loaded.
+  std::function<std::shared_ptr<const ServedModel>(const ModelWish& wish)> model;
+  // All models, the first one first. Loads none.
+  std::function<std::vector<ModelState>()> models;
+  // What the file of a model says, by its name. Loads none. Throws ApiError.
+  std::function<ModelHeader(const std::string& name)> header;
+  // Unloads a model once no request uses it. Returns its name. Throws ApiError (404).
+  std::function<std::string(const std::string& name)> unload;
   int most_tokens = -1;     // of one answer; -1: no limit
   int most_answers = 64;    // n and best_of
   int most_running = 0;     // requests at once
@@ -61,6 +67,7 @@ struct Dialect {
 struct Call {
   std::string_view path;  // after the part that the route names
   const std::string& body;
+  std::string_view model = {};  // the parameter `model` of the URL
 };
 
 struct Route {
@@ -86,6 +93,9 @@ std::string methods_of(std::string_view path);
 const Dialect& dialect_of(std::string_view path);
 // Runs a route. Every error becomes a response, or the end of the stream.
 void answer_call(Api& api, const Route& route, const Call& call, Reply& reply);
+// Where the call that this thread answers goes; null outside of answer_call(). A stream of it may
+// be begun before the route does so.
+Reply* reply_of_thread();
 
 // "chatcmpl-" and 24 random letters and digits.
 std::string new_id(const char* prefix);

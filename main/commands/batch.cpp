@@ -120,8 +120,7 @@ class BatchRun {
                                const Sink& sink) {
       return generate(inbox_, prompt, options, sink);
     };
-    api_.model = [this](const std::string&) { return served_; };
-    api_.models = [this] { return std::vector<std::shared_ptr<const ServedModel>>{served_}; };
+    api_.model = [this](const ModelWish&) { return served_; };
     api_.most_running = jobs;
   }
 

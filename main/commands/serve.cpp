@@ -2,11 +2,17 @@
 // llama-server. stdout gets its address, stderr a line of JSON for each request.
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <new>
 
+#include "engine/drafting/drafters.h"
+#include "engine/session/memory_need.h"
+#include "engine/shelf/inspection.h"
+#include "engine/shelf/shelf.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
+#include "main/flags/fetch_model.h"
 #include "main/flags/values.h"
 #include "main/serve/service.h"
 #include "main/terminal/output.h"
@@ -23,8 +29,9 @@ constexpr int kReservedSessions = 4;
 struct ServeFlags {
   GenerationFlags generation;
   ServiceOptions service;
-  std::string alias, think = "on", chat_template, most_body = "32M";
-  bool no_log = false, check = false;
+  std::vector<std::string> models, embedding_models;
+  std::string alias, think = "on", chat_template, most_body = "32M", memory, keep;
+  bool all_models = false, no_log = false, check = false;
 };
 
 void check(ServeFlags& flags) {
@@ -35,43 +42,141 @@ void check(ServeFlags& flags) {
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
   g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);
+  ModelsOptions& models = flags.service.models;
+  models.refuses_more = !flags.memory.empty();
+  if (models.refuses_more) models.most_bytes = bytes_of("--models-memory", flags.memory);
+  if (flags.keep.empty()) return;
+  const std::optional<double> seconds = seconds_of(flags.keep);
+  if (!seconds)
+    fail(Exit::usage, "--keep-alive {}",
+         refusal(flags.keep, "a time such as 90, 5m or 1h30m, or forever"));
+  models.keep = *seconds;
 }
 
-ServedModel open_served(const ServeFlags& flags, const TemplateChoice& chat_template,
+ServedModel open_served(GenerationFlags generation, const NamedModel& model,
                         const std::function<void(double)>& progress) {
   ServedModel served;
-  served.name =
-      flags.alias.empty() ? served_name(flags.generation.model.engine.model) : flags.alias;
-  served.created = unix_time();
-  GenerationFlags generation = flags.generation;
   generation.model.engine.upload = [&](uint64_t done, uint64_t all) {
     progress(all > 0 ? double(done) / double(all) : 0);
   };
   served.model = open_loaded_model(generation);
-  served.chat_template = chat_template;
-  served.defaults.request = generation.generate;
-  served.defaults.request.context_policy = context_policy_of(generation.context_policy);
-  served.defaults.random_seed = generation.random_seed;
-  served.defaults.thinks = flags.think == "on";
+  served.chat_template = model.chat_template;
+  served.defaults = model.defaults;
   return served;
+}
+
+// Builds the list of models. The first one may have settings of its own: --tokenizer, --draft with
+// a model, --chat-template.
+class Offered {
+ public:
+  explicit Offered(const ServeFlags& flags)
+      : flags_(flags), chat_template_(template_of(flags.chat_template)) {
+    const std::string& hub = flags.generation.model.engine.model;
+    for (const std::string& text : flags.models) add_given(text, false);
+    if (flags.models.empty() && (!flags.all_models || !hub.empty()))
+      add(flags.alias.empty() ? served_name(hub) : flags.alias, hub);
+    if (flags.models.size() <= 1 && !models.empty()) started = models[0].name;
+    for (const std::string& text : flags.embedding_models) add_given(text, true);
+    for (const NamedModel& model : models) given.push_back(model.name);
+    if (flags.all_models) add_all();
+    if (models.empty())
+      fail(Exit::usage, "--all-models is given, but chaski list shows no model that runs here");
+  }
+
+  std::vector<NamedModel> models;
+  std::vector<std::string> given;  // without those of --all-models
+  std::string started;             // opened at the start; empty: none
+
+ private:
+  void add_given(const std::string& text, bool embeds) {
+    auto [name, model] = name_and_model(text);
+    const bool plain = name.empty();
+    const std::string path = model_here(path_of_named_model(model), Fetch::ask);
+    if (models.empty() && !flags_.alias.empty()) name = flags_.alias;
+    if (name.empty()) name = served_name(path);
+    if (embeds)
+      for (NamedModel& other : models)
+        if (other.engine.model == path) return void(other.embeds = true);
+    add(name, path);
+    models.back().embeds = embeds;
+    if (plain && !embeds && started.empty()) started = name;
+  }
+
+  void add_all() {
+    std::error_code none;
+    for (const ShelvedModel& model : models_on_shelf()) {
+      const auto is_there = [&](const NamedModel& other) {
+        return other.name == model.name ||
+               std::filesystem::equivalent(other.engine.model, model.path, none);
+      };
+      if (std::ranges::none_of(models, is_there) && runs(model.path)) add(model.name, model.path);
+    }
+  }
+  static bool runs(const std::string& path) {
+    try {
+      return refusal_of(path).empty();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  static bool is_model(const std::string& draft) {
+    const auto is_word = [&](const DrafterKind* kind) { return kind->word && kind->word == draft; };
+    return draft != "auto" && draft != "none" && std::ranges::none_of(drafter_kinds(), is_word);
+  }
+
+  void add(const std::string& name, const std::string& path) {
+    NamedModel model;
+    GenerationFlags generation = flags_.generation;
+    generation.model.engine.model = path;
+    if (!models.empty()) {
+      generation.model.engine.tokenizer.clear();
+      if (is_model(generation.draft)) generation.draft = "auto";
+    } else {
+      model.chat_template = chat_template_;
+    }
+    model.name = name;
+    model.engine = generation.model.options();
+    model.defaults.request = generation.generate;
+    model.defaults.request.context_policy = context_policy_of(generation.context_policy);
+    model.defaults.random_seed = generation.random_seed;
+    model.defaults.thinks = flags_.think == "on";
+    model.open = [generation, model](const std::function<void(double)>& progress) {
+      return open_served(generation, model, progress);
+    };
+    models.push_back(std::move(model));
+  }
+
+  const ServeFlags& flags_;
+  const TemplateChoice chat_template_;
+};
+
+std::string ready_line(const ServedModel* served, const Offered& offered, int most_running) {
+  const std::string others = offered.models.size() > 1
+                                 ? fmt::format("; {} models are offered", offered.models.size())
+                                 : "";
+  if (!served) return "ready" + others + ", which are loaded when requests ask for them";
+  return fmt::format("{} is ready: a context of {} tokens, at most {} requests at once{}",
+                     served->name, served->engine().context_length(), most_running, others);
 }
 
 int serve(ServeFlags& flags) {
   check(flags);
-  const TemplateChoice chat_template = template_of(flags.chat_template);
+  const Offered offered(flags);
+  ModelsOptions& models = flags.service.models;
+  if (flags.memory.empty() && offered.models.size() > 1)
+    models.most_bytes = memory_for_models().value_or(0);
   // A client that goes away must not end the server.
   ::signal(SIGPIPE, SIG_IGN);
   // A request for which memory does not suffice ends with status 503. By default the program ends.
   std::set_new_handler(nullptr);
   const Interruption interruption(Interruption::Scope::program);
-  Service service(flags.service);
+  Service service(flags.service, offered.models);
   for (const std::string& address : service.addresses()) put(address + "\n");
-  service.run([&](const auto& progress) { return open_served(flags, chat_template, progress); },
-              interruption.descriptor(),
-              [&](const ServedModel& served) {
-                put_summary(fmt::format(
-                    "{} is ready: a context of {} tokens, at most {} requests at once", served.name,
-                    served.engine().context_length(), flags.service.most_running));
+  std::vector<std::string> opened;
+  if (!offered.started.empty()) opened.push_back(offered.started);
+  service.run(flags.check ? offered.given : opened, interruption.descriptor(),
+              [&](const ServedModel* served) {
+                put_summary(ready_line(served, offered, flags.service.most_running));
                 if (flags.check) service.stop();
               });
   return int(Exit::done);
@@ -82,7 +187,7 @@ int serve(ServeFlags& flags) {
 Action declare_serve(Flags parser) {
   auto flags = std::make_shared<ServeFlags>();
   ServiceOptions& s = flags->service;
-  flags->generation.declare(parser);
+  flags->generation.declare(parser, flags->models);
   declare_chat_template(parser, flags->chat_template);
   parser
       .add("--think", flags->think,
@@ -93,8 +198,30 @@ Action declare_serve(Flags parser) {
       .add("--alias", flags->alias, "name of the model for clients (default: the name of its file)")
       .not_empty("a name")
       .type("NAME");
-  parser.add_switch("--any-model", s.any_model,
-                    "answer requests for any model name, for clients with a fixed one");
+  parser.add_switch("--all-models", flags->all_models,
+                    "also offer the models of chaski list by their names; each is loaded when a "
+                    "request asks for it");
+  parser
+      .add("--embedding-model", flags->embedding_models,
+           "model for /v1/embeddings and /api/embed, as for -m; may be repeated")
+      .one_each()
+      .not_empty("a model file or folder")
+      .type("MODEL");
+  parser
+      .add("--models-memory", flags->memory,
+           "memory of all loaded models together, such as 8G: weights and KV caches; the least "
+           "recently used ones are unloaded (default: the free memory)")
+      .not_empty("a number of bytes")
+      .type("SIZE");
+  parser
+      .add("--keep-alive", flags->keep,
+           "how long a model stays loaded after its last request, such as 5m, unless the request "
+           "says it (default: until other models need its memory)")
+      .not_empty("a time")
+      .type("TIME");
+  parser.add_switch(
+      "--any-model", s.models.any_name,
+      "answer requests for an unknown model with the first one, for clients with a fixed name");
   parser.heading("Server");
   parser.add("--host", s.http.host, "address to listen on (default {})")
       .not_empty("an address")
@@ -161,8 +288,10 @@ Action declare_serve(Flags parser) {
   parser.heading("");
   parser.example("Check that the model loads and the port is free",
                  "chaski serve -m model.gguf --port 0 --check");
-  parser.example("Serve for one second, at most two requests at once",
-                 "timeout --preserve-status 1 chaski serve -m model.gguf --port 0 --parallel 2");
+  parser.example(
+      "Offer two models by name, which take at most 8 GB together",
+      "chaski serve --model small=model.gguf --model large=model.gguf --models-memory 8G "
+      "--port 0 --check");
   parser.example("Listen on a Unix socket, log nothing",
                  "chaski serve -m model.gguf --socket chaski.sock --no-log --check");
   return [flags] { return serve(*flags); };

@@ -59,6 +59,15 @@ bool looks_like_json(const std::string& given) {
 
 void GenerationFlags::declare(Flags& flags) {
   model.declare(flags);
+  declare_rest(flags);
+}
+
+void GenerationFlags::declare(Flags& flags, std::vector<std::string>& models) {
+  model.declare(flags, models);
+  declare_rest(flags);
+}
+
+void GenerationFlags::declare_rest(Flags& flags) {
   flags
       .add("--hub", model.engine.model,
            "OWNER/MODEL or OWNER/MODEL:QUANT of the hub, as for chaski pull; it is downloaded once")

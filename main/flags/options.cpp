@@ -39,6 +39,17 @@ void declare_model(Flags& flags, std::string& model) {
       .type("MODEL");
 }
 
+void declare_models(Flags& flags, std::vector<std::string>& models) {
+  flags
+      .add("-m,--model", models,
+           "model file or folder, or a name from chaski list (default: the bundled model); "
+           "NAME=MODEL: requests ask for it by this name; may be repeated")
+      .one_each()
+      .not_empty("a model file or folder")
+      .model()
+      .type("MODEL");
+}
+
 void declare_tokenizer(Flags& flags, std::string& tokenizer) {
   flags.add("--tokenizer", tokenizer, "tokenizer.bin file of a llama2.c model")
       .not_empty("a file")
@@ -117,6 +128,12 @@ void ModelFlags::declare(Flags& flags, Kv kvs) {
   declare_model(flags, engine.model);
   declare_tokenizer(flags, engine.tokenizer);
   declare_running(flags, kvs);
+}
+
+void ModelFlags::declare(Flags& flags, std::vector<std::string>& models) {
+  declare_models(flags, models);
+  declare_tokenizer(flags, engine.tokenizer);
+  declare_running(flags);
 }
 
 void ModelFlags::declare_running(Flags& flags, Kv kvs) {

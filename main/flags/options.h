@@ -22,6 +22,8 @@ struct ModelFlags {
 
   enum class Kv { one, list };  // how many formats --kv takes
   void declare(Flags& flags, Kv kvs = Kv::one);
+  // The same with declare_models(): `models` may name several.
+  void declare(Flags& flags, std::vector<std::string>& models);
   void declare_running(Flags& flags, Kv kvs = Kv::one);  // all flags but --model and --tokenizer
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
@@ -41,6 +43,8 @@ void put_saturation();
 
 // For commands that only read a model: tokenize, convert, quantize.
 void declare_model(Flags& flags, std::string& model);
+// -m and --model that may be repeated: MODEL or NAME=MODEL.
+void declare_models(Flags& flags, std::vector<std::string>& models);
 void declare_tokenizer(Flags& flags, std::string& tokenizer);
 void declare_threads(Flags& flags, int& threads);
 void declare_json(Flags& flags, bool& json);
@@ -107,8 +111,9 @@ struct GenerationFlags {
   bool random_seed = true;
   Flag temperature, temperature_range;
 
-  void declare(Flags& flags);               // all flags but the next one
-  void declare_answer_cache(Flags& flags);  // run, chat
+  void declare(Flags& flags);                                    // all flags but the next one
+  void declare(Flags& flags, std::vector<std::string>& models);  // as ModelFlags has it
+  void declare_answer_cache(Flags& flags);                       // run, chat
   bool verbose() const { return model.engine.verbose; }
   // Drops settings of the config file that contradict the command line, with a notice.
   void resolve_config_conflicts();
@@ -129,6 +134,9 @@ struct GenerationFlags {
   bool repeats_answers() const { return !random_seed || generate.sampling.temperature == 0; }
 
   void declare_settings(Flags& flags);  // only the flags that may change between two texts
+
+ private:
+  void declare_rest(Flags& flags);
 };
 
 }  // namespace chaski

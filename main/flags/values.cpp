@@ -61,9 +61,17 @@ uint64_t bytes_of(const char* flag, const std::string& text) {
   return uint64_t(number * times);
 }
 
+std::pair<std::string, std::string> name_and_model(const std::string& text) {
+  std::error_code none;
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || std::filesystem::exists(text, none)) return {"", text};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
 std::string path_of_named_model(const std::string& name) {
   std::error_code none;
-  if (name.empty() || name[0] == '/' || name[0] == '.' || std::filesystem::exists(name, none))
+  if (name.empty() || name[0] == '/' || name[0] == '.' || std::filesystem::exists(name, none) ||
+      !name_and_model(name).first.empty())
     return name;
   const FoundModel found = find_model(name);
   if (!found.path.empty()) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace chaski {
 
@@ -28,6 +29,8 @@ std::string refusal(const std::string& text, const std::string& expected);
 // The path of a model that the user may have named as in `chaski list`, or by a part of that name.
 // Remembers the name for with_name_of_model() in flags.h. Returns any other text as it is.
 std::string path_of_named_model(const std::string& name);
+// "NAME=MODEL" as a name and a model. The name is empty if the text is a file or has no name.
+std::pair<std::string, std::string> name_and_model(const std::string& text);
 // Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
 // be the name of a file: then opening it gives the reason.
 void refuse_unknown_model(const std::string& text);

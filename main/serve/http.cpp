@@ -331,7 +331,13 @@ void HttpServer::Impl::take(evhttp_request* request) {
   out.method = method_of(request);
   const evhttp_uri* const uri = evhttp_request_get_evhttp_uri(request);
   if (const char* path = uri ? evhttp_uri_get_path(uri) : nullptr) out.path = decoded(path);
-  if (const char* query = uri ? evhttp_uri_get_query(uri) : nullptr) out.query = query;
+  if (const char* query = uri ? evhttp_uri_get_query(uri) : nullptr) {
+    out.query = query;
+    evkeyvalq parameters{};
+    if (evhttp_parse_query_str(query, &parameters) == 0)
+      if (const char* model = evhttp_find_header(&parameters, "model")) out.model = model;
+    evhttp_clear_headers(&parameters);
+  }
   char* client = nullptr;
   uint16_t port = 0;
   evhttp_connection_get_peer(connection, &client, &port);

@@ -26,6 +26,7 @@ struct HttpOptions {
 
 struct HttpRequest {
   std::string method, path, query, client;
+  std::string model;  // the parameter of the query; may be empty
   std::string host, origin, authorization, x_api_key, if_none_match;  // headers; may be empty
   std::string body;
   bool over_unix = false;  // the client is on this machine, so no site can have redirected it

@@ -32,6 +32,40 @@ class Writer {
   std::string text;
 };
 
+// A label's value: quotes, backslashes and line ends are escaped.
+std::string label(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    c == '\n' ? void(out += "\\n") : out.push_back(c);
+  }
+  return out;
+}
+
+void put_models(Writer& w, const std::vector<Models::Figures>& models) {
+  using Figures = Models::Figures;
+  const auto put = [&](const char* name, const char* type, const char* help, auto value) {
+    w.head(name, type, help);
+    for (const Figures& m : models)
+      w.text += fmt::format("{}{{model=\"{}\"}} {}\n", name, label(m.state.name), value(m));
+  };
+  constexpr const char *kCounter = "counter", *kGauge = "gauge";
+  put("chaski_model_loaded", kGauge, "1 if the model is loaded",
+      [](const Figures& m) { return int(m.state.kind == ModelState::Kind::loaded); });
+  put("chaski_model_bytes", kGauge, "Memory of the loaded model",
+      [](const Figures& m) { return m.state.bytes; });
+  put("chaski_model_pages_used", kGauge, "Pages of its KV cache that sequences hold",
+      [](const Figures& m) { return m.facts.pages.used; });
+  put("chaski_model_requests_processing", kGauge, "Its requests that run",
+      [](const Figures& m) { return m.facts.counts.running; });
+  put("chaski_model_loads_total", kCounter, "Times that it was loaded",
+      [](const Figures& m) { return m.loads; });
+  put("chaski_model_unloads_total", kCounter, "Times that it was unloaded",
+      [](const Figures& m) { return m.unloads; });
+  put("chaski_model_load_failures_total", kCounter, "Times that it could not be loaded",
+      [](const Figures& m) { return m.failures; });
+}
+
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
 }  // namespace
@@ -108,6 +142,7 @@ std::string Metrics::text(const Moment& m) const {
   w.head("chaski_responses_total", kCounter, "Responses by status");
   for (const auto& [status, n] : requests_)
     w.text += fmt::format("chaski_responses_total{{status=\"{}\"}} {}\n", status, n);
+  put_models(w, m.models);
   w.put("chaski_gone_total", kCounter, "Requests whose client left before the response", gone_);
   return w.text;
 }

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/requests/inbox.h"
+#include "main/serve/models.h"
 
 namespace chaski {
 
@@ -22,6 +22,7 @@ struct Histogram {
 struct Moment {
   Inbox::Facts facts;
   int running = 0, waiting = 0;  // requests: with a thread, and in the queue
+  std::vector<Models::Figures> models = {};
 };
 
 class Metrics {

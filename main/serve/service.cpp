@@ -28,11 +28,25 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Thrown through a model that is being opened when the server is to stop.
+// Thrown while the first model is awaited when the server is to stop.
 struct Stopped {};
 
-// Counts the tokens of this thread's answers; null: the request has no key.
-thread_local std::atomic<int>* tokens_of_thread = nullptr;
+// The name of a request's model, for the log.
+struct Asked {
+  std::mutex mutex;
+  std::string model;
+};
+
+// The request that this thread answers.
+struct CurrentRequest {
+  std::atomic<int>* tokens = nullptr;  // counts those of its answers; null: it has no key
+  Workers* workers = nullptr;          // that run it
+  Asked* asked = nullptr;
+};
+thread_local CurrentRequest current_request;
+
+// Between two comments in a stream that waits for its model.
+constexpr std::chrono::seconds kComment(1);
 
 // Connections beyond those of requests that run and wait.
 constexpr int kMoreConnections = 500;
@@ -61,80 +75,108 @@ struct Service::Impl {
   Metrics metrics;
   const Notifier notifier;
   Api api;
-  std::mutex mutex;  // guards what follows, up to the blank line
-  std::shared_ptr<const ServedModel> served;
-  std::unique_ptr<Inbox> inbox;
-  double progress = 0;
-
+  std::atomic<bool> ready = false;  // the models of run() are open
+  Models models;
   std::unique_ptr<Workers> quick, workers;
   HttpServer http;
 
-  explicit Impl(const ServiceOptions& o)
+  Impl(const ServiceOptions& o, std::vector<NamedModel> named)
       : options(o),
         gate(o.gate),
+        models(std::move(named), o.models,
+               {[this](Inbox& inbox, std::span<const TokenId> prompt,
+                       const GenerateOptions& generate_options, const Sink& sink) {
+                  return generate(inbox, prompt, generate_options, sink);
+                },
+                [this](const ModelEvent& event) { log_event(event); }}),
         quick(std::make_unique<Workers>(kQuickThreads, kMostQuick)),
         workers(std::make_unique<Workers>(o.most_running, o.most_waiting)),
         http(http_options(o), [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
           handle(std::move(request), std::move(exchange));
         }) {
-    api.model = [this](const std::string& name) { return model(name); };
-    api.models = [this] { return std::vector{model("")}; };
+    api.model = [this](const ModelWish& wish) { return model(wish); };
+    api.models = [this] { return models.states(); };
+    api.header = [this](const std::string& name) { return models.header(name); };
+    api.unload = [this](const std::string& name) { return models.unload(name); };
     api.most_tokens = o.most_tokens, api.most_running = o.most_running;
     api.move_dates = o.move_dates;
   }
 
-  std::shared_ptr<const ServedModel> model(const std::string& name);
-  void open(const OpenServedModel& open_model);
-  GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions generate_options,
-                          const Sink& sink);
+  std::shared_ptr<const ServedModel> model(const ModelWish& wish);
+  void open(const std::vector<std::string>& names,
+            const std::function<void(const ServedModel*)>& on_ready);
+  GenerateResult generate(Inbox& inbox, std::span<const TokenId> prompt,
+                          GenerateOptions generate_options, const Sink& sink);
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
-  void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+              const std::shared_ptr<Asked>& asked);
   bool answer_at_once(const HttpRequest& request, Exchange& exchange);
   void put_page(const HttpRequest& request, Exchange& exchange);
   void put_health(Exchange& exchange);
   void put_slots(Exchange& exchange);
-  void log(const HttpRequest& request, const Exchange& exchange, Clock::time_point start);
+  void log(const HttpRequest& request, const Exchange& exchange, Clock::time_point start,
+           Asked& asked);
+  void log_event(const ModelEvent& event);
   Moment moment();
   void reload();
 };
 
-std::shared_ptr<const ServedModel> Service::Impl::model(const std::string& name) {
-  const std::scoped_lock lock(mutex);
-  if (!served)
-    throw ApiError(503, "unavailable_error", "loading", "the model is still being loaded");
-  if (!options.any_model && !name.empty() && name != served->name && name != "default")
-    throw ApiError(404, "invalid_request_error", "model_not_found",
-                   fmt::format("model is {}, expected {}", escaped(name), served->name), "model");
-  std::atomic<int>* const tokens = tokens_of_thread;
+std::shared_ptr<const ServedModel> Service::Impl::model(const ModelWish& wish) {
+  Reply* const reply = reply_of_thread();
+  std::optional<Workers::Pause> pause;
+  Clock::time_point last = Clock::now();
+  const auto served = models.acquire(wish, [&](const ModelState& state) {
+    if (http.stopping())
+      throw ApiError(503, "unavailable_error", "stopping", "the server is being stopped");
+    if (reply && reply->gone())
+      throw ApiError(503, "unavailable_error", "loading",
+                     fmt::format("the model {} is still being loaded", state.name), "model");
+    if (!pause && current_request.workers) pause.emplace(*current_request.workers);
+    if (!wish.streams || !reply || Clock::now() - last < kComment) return;
+    last = Clock::now();
+    reply->begin(kEventStream);
+    reply->part(fmt::format(": loading the model, {:.0f}%\n\n", 100 * state.progress));
+  });
+  pause.reset();
+  if (current_request.asked) {
+    const std::scoped_lock lock(current_request.asked->mutex);
+    current_request.asked->model = served->name;
+  }
+  std::atomic<int>* const tokens = current_request.tokens;
   if (!tokens) return served;
-  auto counted = std::make_shared<ServedModel>(*served);
-  counted->generate = [generate = served->generate, tokens](std::span<const TokenId> prompt,
-                                                            const GenerateOptions& o,
-                                                            const Sink& sink) {
-    GenerateResult result = generate(prompt, o, sink);
+  // A copy that counts tokens, and uses the model as long as it lives.
+  const auto counted = std::make_shared<ServedModel>(*served);
+  counted->generate = [served, tokens](std::span<const TokenId> prompt, const GenerateOptions& o,
+                                       const Sink& sink) {
+    GenerateResult result = served->generate(prompt, o, sink);
     *tokens += int(result.tokens.size());
     return result;
   };
   return counted;
 }
 
-void Service::Impl::open(const OpenServedModel& open_model) {
-  ServedModel opened = open_model([this](double done) {
-    if (http.stopping()) throw Stopped();
-    const std::scoped_lock lock(mutex);
-    if (int(100 * done) != int(100 * progress))
-      notifier.status(fmt::format("opens the model: {} %", int(100 * done)));
-    progress = done;
-  });
-  auto new_inbox = std::make_unique<Inbox>(opened.model);
-  opened.generate = [this](std::span<const TokenId> prompt, const GenerateOptions& o,
-                           const Sink& sink) { return generate(prompt, o, sink); };
-  const std::scoped_lock lock(mutex);
-  inbox = std::move(new_inbox);
-  served = std::make_shared<const ServedModel>(std::move(opened));
+void Service::Impl::open(const std::vector<std::string>& names,
+                         const std::function<void(const ServedModel*)>& on_ready) {
+  std::shared_ptr<const ServedModel> first;
+  for (const std::string& name : names) {
+    int percent = -1;
+    auto served = models.get({.name = name}, [&](const ModelState& state) {
+      if (http.stopping()) throw Stopped();
+      if (std::exchange(percent, int(100 * state.progress)) != int(100 * state.progress))
+        notifier.status(fmt::format("opens {}: {} %", name, percent));
+    });
+    if (&name == &names[0]) first = std::move(served);
+    // With several models, the first one may have to leave again.
+    if (names.size() > 1) first.reset();
+  }
+  ready = true;
+  if (http.stopping()) return;
+  notifier.ready(names.empty() ? "waits for requests" : names[0] + " is open");
+  http.accept_waiting();
+  on_ready(first.get());
 }
 
-GenerateResult Service::Impl::generate(std::span<const TokenId> prompt,
+GenerateResult Service::Impl::generate(Inbox& inbox, std::span<const TokenId> prompt,
                                        GenerateOptions generate_options, const Sink& sink) {
   const auto on_token = generate_options.on_token;
   Clock::time_point last = Clock::now();
@@ -145,7 +187,7 @@ GenerateResult Service::Impl::generate(std::span<const TokenId> prompt,
     first = false, last = Clock::now();
     if (on_token) on_token(token, values);
   };
-  GenerateResult result = chaski::generate(*inbox, prompt, generate_options, sink);
+  GenerateResult result = chaski::generate(inbox, prompt, generate_options, sink);
   metrics.add_answer(result);
   return result;
 }
@@ -153,35 +195,38 @@ GenerateResult Service::Impl::generate(std::span<const TokenId> prompt,
 Moment Service::Impl::moment() {
   Moment out;
   out.running = workers->running(), out.waiting = workers->waiting();
-  const std::scoped_lock lock(mutex);
-  if (inbox) out.facts = inbox->facts();
+  out.facts = models.facts(), out.models = models.figures();
   return out;
 }
 
 void Service::Impl::put_health(Exchange& exchange) {
-  std::unique_lock lock(mutex);
-  const bool ready = served != nullptr;
-  const double done = progress;
-  lock.unlock();
-  if (ready) return exchange.whole(200, kJsonType, R"({"status":"ok"})");
-  OrderedJson json = {{"status", "loading model"}, {"progress", done}};
+  const std::vector<ModelState> states = models.states();
+  OrderedJson list = OrderedJson::array();
+  for (const ModelState& state : states)
+    list.push_back({{"name", state.name},
+                    {"state", word_of(state.kind)},
+                    {"progress", state.kind == ModelState::Kind::loaded ? 1 : state.progress}});
+  OrderedJson json = {{"status", ready ? "ok" : "loading model"}};
+  if (states.size() > 1) json["models"] = list;
+  if (ready) return exchange.whole(200, kJsonType, written(json));
+  json["progress"] = states[0].progress;
   json["error"] = {{"code", 503}, {"message", "Loading model"}, {"type", "unavailable_error"}};
   exchange.whole(503, kJsonType, written(json));
 }
 
 // llama-server's slots: here each is a sequence that waits or runs.
 void Service::Impl::put_slots(Exchange& exchange) {
-  const Moment now = moment();
-  const auto context = model("")->engine().context_length();
   OrderedJson list = OrderedJson::array();
-  for (const Inbox::Sequence& s : now.facts.sequences)
-    list.push_back({{"id", s.id},
-                    {"n_ctx", context},
-                    {"is_processing", true},
-                    {"n_prompt_tokens", s.prompt_tokens},
-                    {"n_prompt_tokens_processed", s.known_tokens},
-                    {"n_prompt_tokens_cache", s.cached_tokens},
-                    {"n_decoded", s.tokens}});
+  for (const Models::Figures& model : models.figures())
+    for (const Inbox::Sequence& s : model.facts.sequences)
+      list.push_back({{"id", s.id},
+                      {"model", model.state.name},
+                      {"n_ctx", model.state.facts.context},
+                      {"is_processing", true},
+                      {"n_prompt_tokens", s.prompt_tokens},
+                      {"n_prompt_tokens_processed", s.known_tokens},
+                      {"n_prompt_tokens_cache", s.cached_tokens},
+                      {"n_decoded", s.tokens}});
   exchange.whole(200, kJsonType, written(list));
 }
 
@@ -208,7 +253,8 @@ bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchang
   return true;
 }
 
-void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                           const std::shared_ptr<Asked>& asked) {
   if (!request.over_unix) gate.check_host(request.host);
   const std::string origin = gate.check_origin(request.origin, request.host);
   if (!origin.empty())
@@ -240,15 +286,15 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
                                           "no thread was free within --max-seconds"}));
     threads.drop_over();
   };
-  const auto run = [this, route, shared, exchange, key] {
+  const auto run = [this, route, shared, exchange, key, asked, &threads] {
     if (exchange->gone() || !exchange->take_up()) return;
     const std::string_view named = route->path;
     const std::string_view rest =
         named.ends_with('/') ? std::string_view(shared->path).substr(named.size()) : "";
     std::atomic<int> tokens = 0;
-    if (!key.empty()) tokens_of_thread = &tokens;
-    answer_call(api, *route, {rest, shared->body}, *exchange);
-    tokens_of_thread = nullptr;
+    current_request = {key.empty() ? nullptr : &tokens, &threads, asked.get()};
+    answer_call(api, *route, {rest, shared->body, shared->model}, *exchange);
+    current_request = {};
     if (tokens > 0) http.post([this, key, n = tokens.load()] { gate.count_tokens(key, n); });
   };
   const bool taken = threads.add({run, [exchange] { return exchange->gone().load(); }});
@@ -265,14 +311,16 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
   HttpRequest head;
   head.client = request.client, head.method = request.method, head.path = request.path;
   if (options.log_prompts) head.body = request.body;
-  exchange->on_end = [this, head = std::move(head), start = Clock::now()](const Exchange& e) {
+  const auto asked = std::make_shared<Asked>();
+  exchange->on_end = [this, head = std::move(head), start = Clock::now(),
+                      asked](const Exchange& e) {
     metrics.add_request(e.status());
-    log(head, e, start);
+    log(head, e, start, *asked);
     if (e.status() != 0) return;  // else it may still be in a queue
     quick->drop_over(), workers->drop_over();
   };
   try {
-    answer(request, exchange);
+    answer(request, exchange, asked);
   } catch (const ApiError& error) {
     exchange->set_retry(error.retry_seconds);
     exchange->whole(error.status, kJsonType, dialect.error_body(error));
@@ -282,8 +330,21 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
   }
 }
 
+void Service::Impl::log_event(const ModelEvent& event) {
+  if (!options.log) return;
+  using Kind = ModelEvent::Kind;
+  OrderedJson line = {{"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+                      {"event", event.kind == Kind::loaded     ? "loaded"
+                                : event.kind == Kind::unloaded ? "unloaded"
+                                                               : "load failed"},
+                      {"model", event.name}};
+  if (!event.why.empty()) line[event.kind == Kind::failed ? "error" : "reason"] = event.why;
+  if (event.kind != Kind::failed) line["bytes"] = event.bytes, line["seconds"] = event.seconds;
+  put_note(written(line));
+}
+
 void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
-                        Clock::time_point start) {
+                        Clock::time_point start, Asked& asked) {
   if (!options.log) return;
   OrderedJson line = {{"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                       {"client", request.client},
@@ -292,14 +353,16 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
                       {"status", exchange.status()},
                       {"bytes", exchange.bytes()},
                       {"seconds", seconds_since(start)}};
+  {
+    const std::scoped_lock lock(asked.mutex);
+    if (!asked.model.empty()) line["model"] = asked.model;
+  }
   if (options.log_prompts && !request.body.empty()) line["body"] = request.body;
   put_note(written(line));
 }
 
 void Service::Impl::reload() {
-  std::unique_lock lock(mutex);
-  const bool is_open = served != nullptr;
-  lock.unlock();
+  const bool is_open = ready;
   if (is_open) notifier.reloading();
   std::string done = options.gate.keys_file.empty() ? "there is no file of keys to read again"
                                                     : "the keys were read again";
@@ -312,23 +375,20 @@ void Service::Impl::reload() {
   is_open ? notifier.ready(done) : notifier.status(done);
 }
 
-Service::Service(const ServiceOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Service::Service(const ServiceOptions& options, std::vector<NamedModel> models)
+    : impl_(std::make_unique<Impl>(options, std::move(models))) {}
 Service::~Service() = default;
 void Service::stop() { impl_->http.stop(); }
 
 const std::vector<std::string>& Service::addresses() const { return impl_->http.addresses(); }
 
-void Service::run(const OpenServedModel& open, int stop_descriptor,
-                  const std::function<void(const ServedModel&)>& on_ready) {
+void Service::run(const std::vector<std::string>& names, int stop_descriptor,
+                  const std::function<void(const ServedModel*)>& on_ready) {
   Impl& i = *impl_;
   std::exception_ptr failed;
   std::thread opener([&] {
     try {
-      i.open(open);
-      if (i.http.stopping()) return;
-      i.notifier.ready(i.model("")->name + " is open");
-      i.http.accept_waiting();
-      on_ready(*i.model(""));
+      i.open(names, on_ready);
     } catch (const Stopped&) {
     } catch (...) {
       failed = std::current_exception();
@@ -341,9 +401,8 @@ void Service::run(const OpenServedModel& open, int stop_descriptor,
   if (!i.options.gate.keys_file.empty() || i.notifier.is_on()) on_hangup = [&i] { i.reload(); };
   i.http.run(stop_descriptor, on_hangup, [&i] { i.notifier.stopping(); });
   opener.join();
-  // All answers are written, so no thread waits for the engine any more.
+  // All answers are written, so no thread waits for a model any more.
   i.workers.reset(), i.quick.reset();
-  i.served.reset(), i.inbox.reset();
   if (failed) std::rethrow_exception(failed);
 }
 

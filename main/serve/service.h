@@ -8,6 +8,7 @@
 #include "main/api/routes.h"
 #include "main/serve/gate.h"
 #include "main/serve/http.h"
+#include "main/serve/models.h"
 
 namespace chaski {
 
@@ -16,30 +17,26 @@ struct ServiceOptions {
   Gate::Options gate;
   int most_running = 16, most_waiting = 256;  // requests
   int most_tokens = -1;                       // of one answer
-  bool any_model = false;                     // any name in a request means the model
   bool move_dates = false;                    // main/api/changing_lines.h
   bool log = true, log_prompts = false;
+  ModelsOptions models;
 };
-
-// Opens the model: called once, by a thread of the service. It may call `progress` with a number
-// from 0 to 1, which throws if the server is to stop. All fields of the result but `generate` are
-// set.
-using OpenServedModel =
-    std::function<ServedModel(const std::function<void(double done)>& progress)>;
 
 class Service {
  public:
-  // Begins to listen. Throws what HttpServer and Gate throw.
-  explicit Service(const ServiceOptions& options);
+  // Reads the headers of the models, then begins to listen. Throws what Models, HttpServer and Gate
+  // throw.
+  Service(const ServiceOptions& options, std::vector<NamedModel> models);
   ~Service();
   Service(const Service&) = delete;
 
   const std::vector<std::string>& addresses() const;
-  // Opens the model while it already answers /health, then answers requests until `stop_descriptor`
-  // is readable and all answers are written. `on_ready` is called once the model is open, by the
-  // thread that opened it. Throws the error of `open`.
-  void run(const OpenServedModel& open, int stop_descriptor,
-           const std::function<void(const ServedModel& served)>& on_ready);
+  // Opens the models of these names, one after the other, while it already answers /health, then
+  // answers requests until `stop_descriptor` is readable and all answers are written. `on_ready` is
+  // called once they are open, by the thread that waited for them, with the first one, or null if
+  // there are no names. Throws the error of a model that cannot be opened.
+  void run(const std::vector<std::string>& names, int stop_descriptor,
+           const std::function<void(const ServedModel* served)>& on_ready);
   void stop();  // ends run(); any thread may call it
 
  private:

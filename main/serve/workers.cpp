@@ -1,6 +1,7 @@
 #include "main/serve/workers.h"
 
 #include <chrono>
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -24,19 +25,43 @@ Workers::~Workers() {
 
 bool Workers::add(Job job) {
   const std::scoped_lock lock(mutex_);
-  const int idle = int(threads_.size()) - running_, queued = int(jobs_.size());
-  const int free = idle + most_threads_ - int(threads_.size());
-  if (queued >= free + most_waiting_) return false;
-  if (queued >= idle && int(threads_.size()) < most_threads_) {
-    try {
-      threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {
-      if (threads_.empty()) throw;  // else the job waits for another thread
-    }
-  }
+  if (int(jobs_.size()) >= std::max(free(), 0) + most_waiting_) return false;
   jobs_.push_back(std::move(job));
+  try {
+    start_thread();
+  } catch (const std::system_error&) {
+    if (threads_.empty()) {
+      jobs_.pop_back();
+      throw;
+    }  // else the job waits for another thread
+  }
   changed_.notify_one();
   return true;
+}
+
+// Starts a thread if there are more jobs than idle threads, and a job may begin.
+void Workers::start_thread() {
+  const int idle = int(threads_.size()) - running_;
+  if (int(jobs_.size()) > idle && free() > idle) threads_.emplace_back([this] { work(); });
+}
+
+bool Workers::pause() {
+  const std::scoped_lock lock(mutex_);
+  if (paused_ >= most_waiting_) return false;
+  ++paused_;
+  try {
+    start_thread();
+  } catch (const std::system_error&) {  // jobs wait for other threads
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Workers::resume() {
+  std::unique_lock lock(mutex_);
+  ++resuming_;
+  changed_.wait(lock, [&] { return over_ || free() + resuming_ > 0; });
+  --resuming_, --paused_;
 }
 
 void Workers::drop_over() {
@@ -62,7 +87,7 @@ double Workers::wait_seconds() const {
 void Workers::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return over_ || !jobs_.empty(); });
+    changed_.wait(lock, [&] { return over_ || (!jobs_.empty() && free() > 0); });
     if (jobs_.empty()) return;
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
@@ -75,6 +100,7 @@ void Workers::work() {
     lock.lock();
     --running_;
     mean_seconds_ += (took.count() - mean_seconds_) * (mean_seconds_ > 0 ? kNewest : 1);
+    if (paused_ > 0) changed_.notify_all();
   }
 }
 

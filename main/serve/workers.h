@@ -25,6 +25,22 @@ class Workers {
   // thread and none can start.
   bool add(Job job);
   void drop_over();  // from the queue
+  // A job that waits for something else than the engine. As long as this object lives, another job
+  // may run in its place; its end waits for a place. Beyond `most_waiting` such jobs it has no
+  // effect.
+  class Pause {
+   public:
+    explicit Pause(Workers& workers) : workers_(workers), paused_(workers.pause()) {}
+    ~Pause() {
+      if (paused_) workers_.resume();
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Workers& workers_;
+    const bool paused_;
+  };
   int running() const;
   int waiting() const;
   // How long a job that is added now would probably wait: that of all jobs before it, by the mean
@@ -33,13 +49,19 @@ class Workers {
 
  private:
   void work();
+  bool pause();
+  void resume();
+  void start_thread();
+  // Places for new jobs.
+  int free() const { return most_threads_ - running_ + paused_ - resuming_; }
 
   const int most_threads_, most_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   std::vector<std::thread> threads_;
-  int running_ = 0;
+  // Jobs with a thread; those of them that are paused; those of these that wait for a place.
+  int running_ = 0, paused_ = 0, resuming_ = 0;
   double mean_seconds_ = 0;  // of a job; newer ones count more
   bool over_ = false;
 };

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/session/engine.h"
+#include "main/terminal/base64.h"
 
 namespace chaski {
 
@@ -55,20 +56,6 @@ void put_line(const std::string& line) {
   }();
   const char* first = one_screen && std::exchange(open_line, false) ? "\n" : "";
   (void)write_all(STDERR_FILENO, first + line + "\n");
-}
-
-std::string base64(std::string_view text) {
-  constexpr const char* kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (size_t i = 0; i < text.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k)
-      bits = bits << 8 | (i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k > text.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
-  }
-  return out;
 }
 
 // On a terminal, breaks the line between words. Lines with a command stay whole, so that they can

@@ -49,6 +49,10 @@ class TestApi {
   std::string prompt;            // of the last request, as text
   GenerateOptions options;       // of the last request
   Finish finish = Finish::end;
+  ModelWish wish;        // the last one
+  std::string unloaded;  // the model that was unloaded last
+  bool embeds = false;   // the model is one for embeddings
+  std::optional<int64_t> expires_at;
   std::function<void()> fault = [] {};  // called after the text; may throw
 
   explicit TestApi(const char* chat_template = kTestTemplate) {
@@ -59,11 +63,28 @@ class TestApi {
     served->chat_template.text = chat_template, served->chat_template.origin = "the test";
     served->generate = [this](std::span<const TokenId> tokens, const GenerateOptions& o,
                               const Sink& sink) { return generate(tokens, o, sink); };
-    api.model = [served](const std::string& name) -> std::shared_ptr<const ServedModel> {
-      if (name.empty() || name == served->name) return served;
+    served->embed = [this](std::span<const TokenId> tokens, const std::atomic<bool>&) {
+      prompt = engine()->tokenizer().decode(tokens);
+      return std::vector<float>{3, 0, float(tokens.size()) < 100 ? 4.0f : 0.0f};
+    };
+    const auto find = [served](const std::string& name) -> std::shared_ptr<const ServedModel> {
+      if (name.empty() || name == served->name || name == served->name + ":latest") return served;
       throw ApiError(404, "invalid_request_error", "model_not_found", "model is " + name, "model");
     };
-    api.models = [served] { return std::vector<std::shared_ptr<const ServedModel>>{served}; };
+    api.model = [this, find](const ModelWish& asked) {
+      wish = asked;
+      return find(asked.name);
+    };
+    api.models = [this, served] {
+      ModelState state = state_of(*served);
+      state.embeds = embeds, state.expires_at = expires_at;
+      return std::vector{state};
+    };
+    api.header = [find](const std::string& name) { return header_of(find(name)); };
+    api.unload = [this, find](const std::string& name) {
+      unloaded = find(name)->name;
+      return unloaded;
+    };
   }
 
   // Answers a request; the body of a response that is not a stream is JSON.

@@ -178,6 +178,10 @@ TEST_CASE("api/ollama: what clients ask about models") {
   CHECK(tags[0]["details"]["parameter_size"].get<std::string>().ends_with('M'));
   const json running = json::parse(test.call("GET", "/api/ps", {}).body)["models"];
   CHECK(running[0]["context_length"] == TestApi::engine()->context_length());
+  CHECK(running[0]["expires_at"].get<std::string>().starts_with("9999-"));
+  test.expires_at = 1764000300;
+  CHECK(json::parse(test.call("GET", "/api/ps", {}).body)["models"][0]["expires_at"] ==
+        "2025-11-24T16:05:00.000000000Z");
   const json shown = test.post("/api/show", {{"model", "story"}});
   CHECK(shown["model_info"]["general.architecture"] == "llama");
   CHECK(shown["capabilities"].size() == 3);  // completion, tools, thinking: of the test's template
@@ -187,7 +191,7 @@ TEST_CASE("api/ollama: what clients ask about models") {
                  "other"));
   CHECK(contains(test.post("/api/embed", {{"model", "story"}, {"input", "x"}}, 400)["error"]
                      .get<std::string>(),
-                 "expected a model for embeddings"));
+                 "--embedding-model"));
   CHECK(contains(test.post("/api/pull", {{"model", "smollm2"}}, 501)["error"].get<std::string>(),
                  "run chaski pull smollm2"));
   const TestReply& removed = test.call("DELETE", "/api/delete", {{"model", "story"}});

@@ -1,0 +1,138 @@
+#include "main/api/model_state.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "engine/shelf/inspection.h"  // for own_context()
+#include "engine/shelf/model_file.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr const char* kKeepExpected =
+    R"(seconds, or a time such as "5m"; 0: unload at once, -1: keep until the memory is needed)";
+
+// A number and a unit at the beginning of `text`, which are removed from it. Nothing if there is no
+// number or the unit is unknown. Without a unit: seconds.
+std::optional<double> take_time(std::string_view& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+  text.remove_prefix(size_t(end - text.data()));
+  if (text.empty()) return number;
+  for (const auto& [unit, seconds] : kUnits)
+    if (text.starts_with(unit)) {
+      text.remove_prefix(unit.size());
+      return number * seconds;
+    }
+  return std::nullopt;
+}
+
+// Adds a tensor to the sums: `bytes` by format.
+void add_tensor(const TensorInfo& tensor, ModelFacts& facts,
+                std::map<std::string, uint64_t>& bytes) {
+  bytes[std::string(info(tensor.format).name)] += tensor.bytes();
+  facts.bytes += tensor.bytes();
+  facts.weights += double(tensor.rows) * double(tensor.cols);
+}
+
+std::string most_common(const std::map<std::string, uint64_t>& bytes) {
+  const auto at =
+      std::ranges::max_element(bytes, {}, [](const auto& format) { return format.second; });
+  return at == bytes.end() ? "" : at->first;
+}
+
+}  // namespace
+
+std::optional<double> seconds_of(const std::string& text) {
+  if (text == "forever") return -1;
+  std::string_view rest = text;
+  const bool negative = rest.starts_with('-');
+  if (negative) rest.remove_prefix(1);
+  double sum = 0;
+  do {
+    if (rest.empty() || rest[0] < '0' || rest[0] > '9') return std::nullopt;
+    const std::optional<double> part = take_time(rest);
+    if (!part) return std::nullopt;
+    sum += *part;
+  } while (!rest.empty());
+  return negative && sum > 0 ? -1 : sum;
+}
+
+std::optional<double> read_keep(const Field& fields) {
+  std::optional<double> keep;
+  for (const char* name : {"ttl", "keep_alive"}) {
+    const auto field = fields.find(name);
+    if (!field) continue;
+    keep = field->is_text() ? seconds_of(field->text()) : field->number();
+    if (!keep) field->wrong(kKeepExpected);
+  }
+  return keep;
+}
+
+ModelFacts facts_of(const Engine& engine) {
+  ModelFacts facts;
+  std::map<std::string, uint64_t> bytes;
+  for (const Weight& tensor : engine.weights()->tensors) add_tensor(tensor.info, facts, bytes);
+  facts.path = engine.path(), facts.format = most_common(bytes);
+  facts.family = engine.meta().str("general.architecture", "");
+  facts.context = engine.context_length(), facts.vocab = engine.vocab_size();
+  return facts;
+}
+
+ModelFacts facts_of(const ModelSource& source, int context) {
+  ModelFacts facts;
+  std::map<std::string, uint64_t> bytes;
+  for (const TensorSource& tensor : source.tensors) add_tensor(tensor.info, facts, bytes);
+  facts.path = source.path, facts.format = most_common(bytes);
+  facts.family = source.meta.str("general.architecture", "");
+  facts.context = context > 0 ? context : int(own_context(source));
+  facts.vocab = int(source.meta.integer("model.vocab_size", 0));
+  return facts;
+}
+
+ModelState state_of(const ServedModel& served) {
+  ModelState state;
+  state.name = served.name, state.created = served.created;
+  state.facts = facts_of(served.engine());
+  state.bytes = served.engine().file_bytes();
+  state.on_device = served.engine().device() != "cpu";
+  return state;
+}
+
+const char* word_of(ModelState::Kind kind) {
+  using Kind = ModelState::Kind;
+  return kind == Kind::loaded ? "loaded" : kind == Kind::loading ? "loading" : "unloaded";
+}
+
+ModelHeader header_of(std::shared_ptr<const ServedModel> served) {
+  const Engine& engine = served->engine();
+  ModelHeader header;
+  header.state = state_of(*served), header.defaults = served->defaults;
+  header.chat_template = served->chat_template, header.meta = &engine.meta();
+  header.tokenizer = engine.has_tokenizer() ? &engine.tokenizer() : nullptr;
+  header.owner = std::move(served);
+  return header;
+}
+
+ModelHeader header_of(ModelState state, const std::string& tokenizer_file) {
+  struct Opened {
+    OpenModel model;
+    std::unique_ptr<Tokenizer> tokenizer;
+  };
+  const std::string path = state.facts.path == "(bundled)" ? "" : state.facts.path;
+  const auto opened = std::make_shared<Opened>(open_model(path, tokenizer_file));
+  opened->tokenizer = tokenizer_of(opened->model.source.meta);
+  ModelHeader header;
+  header.state = std::move(state);
+  header.meta = &opened->model.source.meta, header.tokenizer = opened->tokenizer.get();
+  header.owner = opened;
+  return header;
+}
+
+}  // namespace chaski
