@@ -150,7 +150,10 @@ class Offered {
   const TemplateChoice chat_template_;
 };
 
-std::string ready_line(const ServedModel* served, const Offered& offered, int most_running) {
+std::string ready_line(const ServedModel* served, const Offered& offered, int most_running,
+                       bool check) {
+  if (check && offered.given.size() > 1)
+    return fmt::format("{} models can be opened", offered.given.size());
   const std::string others = offered.models.size() > 1
                                  ? fmt::format("; {} models are offered", offered.models.size())
                                  : "";
@@ -176,7 +179,7 @@ int serve(ServeFlags& flags) {
   if (!offered.started.empty()) opened.push_back(offered.started);
   service.run(flags.check ? offered.given : opened, interruption.descriptor(),
               [&](const ServedModel* served) {
-                put_summary(ready_line(served, offered, flags.service.most_running));
+                put_summary(ready_line(served, offered, flags.service.most_running, flags.check));
                 if (flags.check) service.stop();
               });
   return int(Exit::done);

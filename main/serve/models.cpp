@@ -93,20 +93,26 @@ Models::~Models() {
   thread_.join();
 }
 
+// The first one that generates text, if there is one.
+Models::Entry& Models::first() const {
+  const auto at = std::ranges::find_if(entries_, [](const auto& e) { return !e->model.embeds; });
+  return at == entries_.end() ? *entries_[0] : **at;
+}
+
 // A name of ollama may end in ":latest".
 Models::Entry& Models::find(const std::string& name) const {
-  if (name.empty() || name == "default") return *entries_[0];
+  if (name.empty() || name == "default") return first();
   const std::string other = name.ends_with(kLatest) ? name.substr(0, name.size() - kLatest.size())
                                                     : name + std::string(kLatest);
   for (const std::string& wanted : {name, other})
     for (const auto& entry : entries_)
       if (entry->model.name == wanted) return *entry;
-  if (options_.any_name) return *entries_[0];
-  throw ApiError(404, "invalid_request_error", "model_not_found",
-                 fmt::format("model is {}, expected {}{}", escaped(name),
-                             entries_.size() > 1 ? "a name of /v1/models, such as " : "",
-                             entries_[0]->model.name),
-                 "model");
+  if (options_.any_name) return first();
+  throw ApiError(
+      404, "invalid_request_error", "model_not_found",
+      fmt::format("model is {}, expected {}{}", escaped(name),
+                  entries_.size() > 1 ? "a name of /v1/models, such as " : "", first().model.name),
+      "model");
 }
 
 // A request that waits for a model. It must be over before the model is used.
@@ -482,7 +488,7 @@ void Models::end(Load& load, std::exception_ptr error, std::unique_lock<std::mut
     ++entry.failures;
   }
   changed_.notify_all();
-  if (!error || !hooks_.on_event) return;
+  if (!error || stop_ || !hooks_.on_event) return;
   const ModelEvent event{ModelEvent::Kind::failed, entry.model.name, *entry.last_error};
   lock.unlock();
   hooks_.on_event(event);

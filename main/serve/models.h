@@ -130,6 +130,7 @@ class Models {
   };
   class Waiter;
 
+  Entry& first() const;
   Entry& find(const std::string& name) const;
   std::shared_ptr<const ServedModel> use(Entry& entry);
   void release(Entry& entry);

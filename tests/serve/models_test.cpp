@@ -197,7 +197,7 @@ TEST_CASE("serve/models: a request waits for a model that is used, and its strea
   // There are two places for requests. Those that wait for a model leave theirs to others.
   put(waiting, request("small", 1, 8, true));
   CHECK(eventually([&] { return state_of(server, "small") == "loading"; }));
-  put(gone, endless("small"));
+  put(gone, request("small", 1, 8));
   put(again, request("story", 2, 8, true));
   REQUIRE(waiting.read_until(": loading the model, 0%\n\n"));
   REQUIRE(again.read_until(": loading the model, 0%\n\n"));
@@ -250,7 +250,7 @@ TEST_CASE("serve/models: flags, and errors before the address is printed") {
   check_one_line(checked({"-m", kStory, "--models-memory", "much"}), 2, "--models-memory");
   const Outcome both = checked(with({"-m", kStory}, kSmall));
   CHECK_MESSAGE(both.status == 0, both.err);
-  CHECK(contains(both.err, "2 models are offered"));
+  CHECK(contains(both.err, "2 models can be opened"));
   const Outcome tight = checked(with({"-m", kStory, "--models-memory", limit_for_one()}, kSmall));
   CHECK_MESSAGE(tight.status == 0, tight.err);
 
