@@ -1,0 +1,111 @@
+#include "engine/machine/bounded_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <tuple>
+
+namespace chaski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Other programs write too, so the folder is read again after as many files of this one.
+constexpr int kMostUnread = 64;
+
+// A living writer holds a lock on its temporary file (atomic_file.h).
+bool remove_if_unlocked(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool removed = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::unlink(path.c_str()) == 0;
+  ::close(fd);
+  return removed;
+}
+
+}  // namespace
+
+void mark_used(const std::string& path) { ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+
+struct BoundedFolder::File {
+  fs::file_time_type time;
+  fs::path path;
+  uint64_t bytes;
+};
+
+BoundedFolder::BoundedFolder(std::string folder, std::vector<std::string> endings,
+                             uint64_t most_bytes)
+    : folder_(std::move(folder)), endings_(std::move(endings)) {
+  facts_.most_bytes = most_bytes;
+  make_room(0);
+}
+
+// The files, and facts_.bytes of them.
+std::vector<BoundedFolder::File> BoundedFolder::list() {
+  std::vector<File> all;
+  facts_.bytes = 0, added_ = 0;
+  std::error_code none;
+  const auto is_ours = [&](const std::string& name, const std::string& between) {
+    return std::ranges::any_of(endings_, [&](const std::string& ending) {
+      return between.empty() ? name.ends_with(ending)
+                             : name.find(ending + between) != std::string::npos;
+    });
+  };
+  for (auto in = fs::directory_iterator(folder_, none); in != fs::directory_iterator();
+       in.increment(none))
+    for (auto at = fs::directory_iterator(in->path(), none); at != fs::directory_iterator();
+         at.increment(none)) {
+      const std::string name = at->path().filename().string();
+      const bool temporary = name.starts_with('.') && name.ends_with(".tmp") && is_ours(name, ".");
+      if (temporary ? remove_if_unlocked(at->path()) : !is_ours(name, "")) continue;
+      std::error_code gone;
+      const uint64_t size = at->file_size(gone);
+      const fs::file_time_type time = at->last_write_time(gone);
+      if (gone) continue;
+      facts_.bytes += size;
+      if (!temporary) all.push_back({time, at->path(), size});
+    }
+  return all;
+}
+
+bool BoundedFolder::make_room(uint64_t more) {
+  const std::scoped_lock lock(mutex_);
+  if (more > facts_.most_bytes) return false;
+  if (more > 0 && facts_.bytes + more <= facts_.most_bytes && added_ < kMostUnread) return true;
+  std::vector<File> all = list();
+  if (facts_.bytes + more <= facts_.most_bytes) return true;
+  std::ranges::sort(all, [](const File& a, const File& b) {
+    return std::tie(a.time, b.path) < std::tie(b.time, a.path);
+  });
+  for (const File& file : all) {
+    if (facts_.bytes + more <= facts_.most_bytes) break;
+    std::error_code failed;
+    fs::remove(file.path, failed);  // false without a failure: another program has removed it
+    if (failed) continue;
+    facts_.bytes -= file.bytes, ++facts_.removed;
+  }
+  return facts_.bytes + more <= facts_.most_bytes;
+}
+
+void BoundedFolder::add(uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  facts_.bytes += bytes, ++added_;
+}
+
+void BoundedFolder::remove(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  std::error_code none;
+  const uint64_t bytes = fs::file_size(path, none);
+  if (!none && fs::remove(path, none)) facts_.bytes -= std::min(bytes, facts_.bytes);
+}
+
+BoundedFolder::Facts BoundedFolder::facts() const {
+  const std::scoped_lock lock(mutex_);
+  return facts_;
+}
+
+}  // namespace chaski

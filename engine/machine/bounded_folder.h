@@ -1,0 +1,46 @@
+// A folder of files that may be lost, with a limit of bytes: those that were used least recently
+// are removed. A file's time of modification is that of its last use. Several programs may share
+// the folder; each counts the files of all. Thread-safe.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace chaski {
+
+// Sets the time of the last use to now. Does nothing if the file cannot be changed.
+void mark_used(const std::string& path);
+
+class BoundedFolder {
+ public:
+  // Its files are those in sub-folders of `folder` whose names end with one of `endings`, and
+  // temporary files of such names. No other file is ever removed.
+  BoundedFolder(std::string folder, std::vector<std::string> endings, uint64_t most_bytes);
+
+  // Removes files until `more` bytes fit, of two files of one time the one whose name is greater.
+  // Also removes temporary files of programs that were killed. False if `more` is over the limit.
+  bool make_room(uint64_t more);
+  // A file of this size was written. Counts it without reading the folder again.
+  void add(uint64_t bytes);
+  // Removes a file of the folder, if it is there.
+  void remove(const std::string& path);
+
+  struct Facts {
+    uint64_t bytes = 0, most_bytes = 0;
+    int64_t removed = 0;  // by make_room(), without temporary files
+  };
+  Facts facts() const;
+
+ private:
+  struct File;
+  std::vector<File> list();
+
+  const std::string folder_;
+  const std::vector<std::string> endings_;
+  mutable std::mutex mutex_;  // guards what follows
+  Facts facts_;
+  int added_ = 0;  // since the folder was read
+};
+
+}  // namespace chaski
