@@ -20,7 +20,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/passes/pipeline.h"
 #include "engine/session/session_impl.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -62,16 +61,6 @@ uint64_t sum_of_model(const Engine& e) {
       append_number(summed, checksum(w.data + at, sample));
   }
   return checksum(summed.data(), summed.size());
-}
-
-// Calls take(address, bytes) for each block of a page, in the order of the file: by state. The
-// states of a stage are before those of the next stage.
-template <class Take>
-void each_block(const Engine& engine, int pool, int32_t page, Take take) {
-  for (const auto& stage : engine.pipeline().stages())
-    stage->host_states()->copy_page(
-        pool, page, page,
-        [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
 }
 
 class SumWriter {

@@ -2,6 +2,7 @@
 #pragma once
 #include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
+#include "engine/passes/pipeline.h"
 #include "engine/session/session.h"
 
 namespace chaski {
@@ -40,5 +41,15 @@ struct Session::Impl {
   void share_indexed(std::span<const TokenId> text);
   void move_link(PrefixIndex::Link* to);
 };
+
+// Calls take(address, bytes) for each block of a page whose states are all on the host: by stage
+// and state.
+template <class Take>
+void each_block(const Engine& engine, int pool, int32_t page, Take take) {
+  for (const auto& stage : engine.pipeline().stages())
+    stage->host_states()->copy_page(
+        pool, page, page,
+        [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
+}
 
 }  // namespace chaski
