@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "engine/machine/bounded_folder.h"
 #include "engine/machine/this_program.h"
 #include "engine/session/engine.h"
 #include "ggml-like-tensor/base/atomic_file.h"
@@ -25,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAnswerMagic("CHASKIA\2", 8), kAnswerEnding = ".answer";
+constexpr std::string_view kAnswerMagic("CHASKIA\2", 8);
 constexpr size_t kKeyDigits = 64;
 
 // Concatenates values. Texts and lists begin with their length, so different values never give the
@@ -60,6 +61,15 @@ class Record {
  private:
   std::string bytes_;
 };
+
+// What the file of an answer has after its sum.
+Record record_of(const std::string& key, const GenerateResult& result) {
+  Record record;
+  record.add(key).add(int32_t(result.finish)).add(uint8_t(result.complete));
+  record.add(int32_t(result.prompt_tokens));
+  record.add(result.tokens).add(result.text);
+  return record;
+}
 
 // All parameters of the sampler, and by structured bindings all other settings: a new member does
 // not compile until this function handles it.
@@ -113,9 +123,16 @@ std::string AnswerKeys::key(std::span<const TokenId> prompt, const GenerateOptio
   Record key;
   key.add(prompt);
   add_settings(key, options);
-  key.add(options.grammar ? options.grammar->rules().sum() : 0);
+  key.add(options.grammar ? options.grammar->rules().sum()
+          : options.rules ? options.rules->sum()
+                          : 0);
   Sha256 sum = prefix_;
   sum.add(std::as_bytes(std::span(key.bytes())));
+  return sum.finish();
+}
+
+std::string AnswerKeys::model() const {
+  Sha256 sum = prefix_;
   return sum.finish();
 }
 
@@ -129,7 +146,7 @@ AnswerCache::AnswerCache(std::string folder, uint64_t most_bytes)
 }
 
 std::string AnswerCache::path_of(const std::string& key) const {
-  return (fs::path(folder_) / (key + std::string(kAnswerEnding))).string();
+  return (fs::path(folder_) / (key + kEnding)).string();
 }
 
 std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
@@ -158,15 +175,17 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
   for (uint64_t i = 0; i < n; ++i) result.tokens.push_back(in.take<TokenId>("tokens"));
   result.text = in.text("text");
   result.cached = true;
+  mark_used(path);
   return result;
+}
+
+uint64_t AnswerCache::file_bytes(const std::string& key, const GenerateResult& result) {
+  return kAnswerMagic.size() + sizeof(uint64_t) + record_of(key, result).bytes().size();
 }
 
 void AnswerCache::keep(const std::string& key, const GenerateResult& result) const {
   if (result.finish == Finish::interrupted || result.dropped_tokens > 0) return;
-  Record rest;
-  rest.add(key).add(int32_t(result.finish)).add(uint8_t(result.complete));
-  rest.add(int32_t(result.prompt_tokens));
-  rest.add(result.tokens).add(result.text);
+  Record rest = record_of(key, result);
   const uint64_t sum = checksum(rest.bytes().data(), rest.bytes().size());
   const mode_t before = ::umask(077);
   try {
@@ -185,6 +204,7 @@ void AnswerCache::keep(const std::string& key, const GenerateResult& result) con
 
 // Removes only files with names of answers. Another program may remove some of them meanwhile.
 void AnswerCache::drop_oldest() const {
+  if (most_bytes_ == 0) return;
   struct Kept {
     fs::file_time_type time;
     fs::path path;
@@ -196,7 +216,7 @@ void AnswerCache::drop_oldest() const {
   for (auto at = fs::directory_iterator(folder_, none); at != fs::directory_iterator();
        at.increment(none)) {
     const std::string name = at->path().filename().string();
-    if (name.size() != kKeyDigits + kAnswerEnding.size() || !name.ends_with(kAnswerEnding) ||
+    if (name.size() != kKeyDigits + std::string_view(kEnding).size() || !name.ends_with(kEnding) ||
         name.find_first_not_of("0123456789abcdef") != kKeyDigits)
       continue;
     std::error_code gone;

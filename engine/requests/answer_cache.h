@@ -1,6 +1,7 @@
 // A cache of answers in a folder. The same model, prompt, settings and seed give the same bytes, so
 // the stored answer is returned. Each answer is one file, named by its key; when the folder is too
-// large, the oldest files are removed. Not thread-safe. Several programs may share a folder.
+// large, the files that were used least recently are removed. Several programs may share a folder.
+// Any thread may call find() and key(); one at a time calls keep().
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,8 @@ class AnswerKeys {
   // Reads all weights if the model file has no checksums. Throws Error(io).
   explicit AnswerKeys(Engine& engine);
   std::string key(std::span<const TokenId> prompt, const GenerateOptions& options) const;
+  // The same over program, model and context alone.
+  std::string model() const;
 
  private:
   Sha256 prefix_;  // over program, model and context
@@ -31,21 +34,26 @@ class AnswerKeys {
 
 class AnswerCache {
  public:
+  static constexpr const char* kEnding = ".answer";  // of the names of its files
   static constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
-  // Creates the folder if it does not exist. Throws Error(io).
+  // Creates the folder if it does not exist. `most_bytes` 0: the caller limits it. Throws
+  // Error(io).
   explicit AnswerCache(std::string folder, uint64_t most_bytes = kMostBytes);
 
   // The stored answer with `cached` set, or nothing. Throws Error(io), and Error(bad_file) if the
   // file is damaged.
   std::optional<GenerateResult> find(const std::string& key) const;
+  // The file of an answer, whether or not it exists.
+  std::string path_of(const std::string& key) const;
+  // The bytes of the file that keep() writes.
+  static uint64_t file_bytes(const std::string& key, const GenerateResult& result);
   // Stores tokens, text, finish and completeness; only the user can read the file. Does not store
   // an interrupted answer, or one that dropped tokens, because the user must see that message.
   // Throws Error(io).
   void keep(const std::string& key, const GenerateResult& result) const;
 
  private:
-  std::string path_of(const std::string& key) const;
   void drop_oldest() const;
 
   std::string folder_;

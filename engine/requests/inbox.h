@@ -68,7 +68,8 @@ class Inbox {
   };
   // Pages of the KV cache. used: held by sequences; shared: held by several; idle: prefixes that no
   // sequence holds; evicted: idle pages that were reused so far; bytes: memory of all pages that
-  // were used so far, on a device of all pages.
+  // were used so far, on a device of all pages; most_idle_bytes: memory of all pages beyond which
+  // idle ones are reused before more is taken.
   struct Pages {
     int64_t total = 0, used = 0, shared = 0, idle = 0, evicted = 0;
     uint64_t bytes = 0;

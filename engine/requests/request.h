@@ -72,6 +72,9 @@ struct RequestWiring {
   const std::atomic<bool>* interrupt = nullptr;
   // The same from a second writer. Only engine/requests/serving.h looks at it.
   const std::atomic<bool>* also_interrupt = nullptr;
+  // The seed was drawn at random, so the same text is hardly asked for again. Only
+  // engine/requests/disk_cache.h looks at it.
+  bool random_seed = false;
   // While it is set, a Scheduler gives the request no passes: its receiver is slow.
   const std::atomic<bool>* hold = nullptr;
 };
