@@ -41,6 +41,7 @@ class KvPool {
   // Beyond `pages` pages, the pool takes no new memory as long as it can reuse an idle page.
   // keep_within_now() sets this limit to the number of pages that have memory now.
   void keep_within(int64_t pages) { within_ = pages; }
+  int64_t within() const { return within_; }
   void keep_within_now() { within_ = int64_t(pages_.size()); }
 
   int64_t size() const { return size_; }

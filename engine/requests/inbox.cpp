@@ -162,10 +162,13 @@ void Inbox::publish() {
   const Engine& engine = *model_->engine();
   const KvCache& kv = engine.kv_cache();
   const bool grows = engine.device() == "cpu";
+  facts.pages.most_idle_bytes = engine.most_idle_bytes();
   for (size_t i = 0; i < kv.pools.size(); ++i) {
     const KvPool& pool = kv.pools[i];
     const int64_t taken = grows ? pool.in_use() + pool.spare() : pool.size();
-    facts.pages.bytes += uint64_t(taken) * kv.states.pools[i].page_bytes;
+    const size_t page = kv.states.pools[i].page_bytes;
+    facts.pages.bytes += uint64_t(taken) * page;
+    facts.pages.idle_bytes += uint64_t(pool.idle()) * page;
     facts.pages.total += pool.size(), facts.pages.used += pool.in_use();
     facts.pages.shared += pool.shared(), facts.pages.idle += pool.idle();
     facts.pages.evicted += pool.evicted();

@@ -72,7 +72,7 @@ class Inbox {
   // idle ones are reused before more is taken.
   struct Pages {
     int64_t total = 0, used = 0, shared = 0, idle = 0, evicted = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, idle_bytes = 0, most_idle_bytes = 0;
   };
   struct Facts {
     Counts counts;

@@ -191,8 +191,13 @@ void Engine::Impl::open_pools(const EngineOptions& o) {
   const auto promised = pages_of_session(
       kv.states.pools, o.context == 0 ? std::min(context, kDefaultPositions) : context,
       pipeline->max_batch);
+  uint64_t usual = 0;
   for (size_t i = 0; i < kv.pools.size(); ++i)
-    kv.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
+    usual += uint64_t(std::max(o.sessions, 1) * promised[i]) * kv.states.pools[i].page_bytes;
+  const double share =
+      o.most_idle_bytes > 0 && usual > 0 ? double(o.most_idle_bytes) / double(usual) : 1;
+  for (size_t i = 0; i < kv.pools.size(); ++i)
+    kv.pools[i].keep_within(int64_t(double(std::max(o.sessions, 1) * promised[i]) * share));
 }
 
 Engine::Engine() : impl_(std::make_unique<Impl>()) {}
@@ -334,6 +339,15 @@ std::string Engine::kv_type() const {
 }
 
 StateBytes Engine::states() const { return chaski::state_bytes(impl_->kv.states); }
+
+uint64_t Engine::most_idle_bytes() const {
+  const KvCache& kv = impl_->kv;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < kv.pools.size(); ++i)
+    bytes += uint64_t(std::min(kv.pools[i].within(), kv.pools[i].size())) *
+             kv.states.pools[i].page_bytes;
+  return bytes;
+}
 
 uint64_t Engine::state_bytes(int positions) const {
   uint64_t sum = 0;

@@ -78,6 +78,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   uint64_t file_bytes() const;
   uint64_t state_bytes(int positions) const;  // state that the token after `positions` reads
   StateBytes states() const;                  // state that a sequence takes
+  // Memory of all pages beyond which idle ones are reused before more is taken. It shrinks when the
+  // machine has no more memory.
+  uint64_t most_idle_bytes() const;
 
   const Model& model() const;
   const std::shared_ptr<const Weights>& weights() const;
