@@ -133,7 +133,7 @@ GenerateOptions options_of(const ServedModel& served, const AnswerSettings& sett
     for (const TokenId token : served.engine().tokenizer().encode(text))
       options.sampling.bias.emplace_back(token, value);
   options.sampling.seed += uint64_t(number);
-  options.rules = settings.rules;
+  options.rules = settings.rules, options.random_seed = settings.random_seed;
   options.interrupt = &interrupt;
   options.on_read = [&on_event](int known, int all) {
     on_event({.kind = ChatEvent::Kind::reading, .count = size_t(known), .all = size_t(all)});

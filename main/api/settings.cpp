@@ -149,7 +149,7 @@ AnswerSettings read_settings(const Field& fields, const DefaultSettings& default
   if (const auto given = seed ? seed->unsigned_whole() : std::nullopt)
     out.request.sampling.seed = *given;
   else if (seed || defaults.random_seed)
-    out.request.sampling.seed = std::random_device()();
+    out.request.sampling.seed = std::random_device()(), out.random_seed = true;
   if (const auto field = fields.find("stop")) read_stops(*field, out.request);
   read_most_tokens(fields, {"max_tokens", "max_completion_tokens", "n_predict"}, out);
   if (const auto field = fields.find("context_policy"))

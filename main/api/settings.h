@@ -20,6 +20,7 @@ struct DefaultSettings {
 
 struct AnswerSettings {
   RequestSettings request;
+  bool random_seed = false;                      // request.sampling.seed was drawn
   std::shared_ptr<const Rules> rules;            // the text fits them; null: any text
   std::string rules_field;                       // the path of the field that gave them
   std::string most_tokens_field = "max_tokens";  // the path of the one that gave max_tokens

@@ -31,6 +31,7 @@ struct ServeFlags {
   ServiceOptions service;
   std::vector<std::string> models, embedding_models;
   std::string alias, think = "on", chat_template, most_body = "32M", memory, keep;
+  std::string cache_size = "4G", prefix_memory = "auto";
   bool all_models = false, no_log = false, check = false;
 };
 
@@ -41,6 +42,9 @@ void check(ServeFlags& flags) {
   expect_no_grammar(g);
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
+  flags.service.cache_bytes = bytes_of("--cache-size", flags.cache_size);
+  if (flags.prefix_memory != "auto")
+    g.model.engine.most_idle_bytes = bytes_of("--prefix-memory", flags.prefix_memory);
   g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);
   ModelsOptions& models = flags.service.models;
   models.refuses_more = !flags.memory.empty();
@@ -150,16 +154,21 @@ class Offered {
   const TemplateChoice chat_template_;
 };
 
-std::string ready_line(const ServedModel* served, const Offered& offered, int most_running,
-                       bool check) {
-  if (check && offered.given.size() > 1)
+std::string ready_line(const ServeFlags& flags, const ServedModel* served, const Offered& offered) {
+  const ServiceOptions& s = flags.service;
+  if (flags.check && offered.given.size() > 1)
     return fmt::format("{} models can be opened", offered.given.size());
   const std::string others = offered.models.size() > 1
                                  ? fmt::format("; {} models are offered", offered.models.size())
                                  : "";
   if (!served) return "ready" + others + ", which are loaded when requests ask for them";
-  return fmt::format("{} is ready: a context of {} tokens, at most {} requests at once{}",
-                     served->name, served->engine().context_length(), most_running, others);
+  std::string line = fmt::format(
+      "{} is ready: a context of {} tokens, at most {} requests at once, {} for prefixes",
+      served->name, served->engine().context_length(), s.most_running,
+      size_text(served->engine().most_idle_bytes()));
+  if (!s.cache_folder.empty())
+    line += fmt::format(", {} in {}", size_text(s.cache_bytes), escaped(s.cache_folder));
+  return line + others;
 }
 
 int serve(ServeFlags& flags) {
@@ -179,7 +188,7 @@ int serve(ServeFlags& flags) {
   if (!offered.started.empty()) opened.push_back(offered.started);
   service.run(flags.check ? offered.given : opened, interruption.descriptor(),
               [&](const ServedModel* served) {
-                put_summary(ready_line(served, offered, flags.service.most_running, flags.check));
+                put_summary(ready_line(flags, served, offered));
                 if (flags.check) service.stop();
               });
   return int(Exit::done);
@@ -253,6 +262,23 @@ Action declare_serve(Flags parser) {
            "longest time for an answer; it then ends with the text so far (default: no limit)")
       .within(1, kMostIdle)
       .type("N");
+  parser
+      .add(
+          "--prefix-memory", flags->prefix_memory,
+          "memory for keys and values beyond which prefixes that no request uses are dropped, such "
+          "as 2G; auto: that of four contexts of up to 8192 tokens (default {})")
+      .not_empty("a number of bytes, or auto")
+      .knows({"auto"})
+      .type("BYTES");
+  parser
+      .add("--cache", s.cache_folder,
+           "keep prefixes and answers in this folder, also over restarts; answers of requests with "
+           "a seed or temperature 0")
+      .not_empty("a folder")
+      .type("DIR");
+  parser.add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
+      .not_empty("a number of bytes")
+      .type("BYTES");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")
       .not_empty("a number of bytes")
       .type("BYTES");

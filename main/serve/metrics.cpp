@@ -66,6 +66,25 @@ void put_models(Writer& w, const std::vector<Models::Figures>& models) {
       [](const Figures& m) { return m.failures; });
 }
 
+void put_cache(Writer& w, const DiskCache::Facts& c) {
+  constexpr const char *kCounter = "counter", *kGauge = "gauge";
+  w.put("chaski_cache_bytes", kGauge, "Bytes of the files of --cache", c.folder.bytes);
+  w.put("chaski_cache_most_bytes", kGauge, "Value of --cache-size", c.folder.most_bytes);
+  w.put("chaski_cache_evictions_total", kCounter, "Files removed to make room", c.folder.removed);
+  w.put("chaski_cache_answer_hits_total", kCounter, "Answers that were stored", c.answer_hits);
+  w.put("chaski_cache_answer_misses_total", kCounter,
+        "Answers that were generated although the seed is given", c.answer_misses);
+  w.put("chaski_cache_prefix_hits_total", kCounter, "Prompts whose beginning came from files",
+        c.prefix_hits);
+  w.put("chaski_cache_prefix_misses_total", kCounter,
+        "Prompts of 64 tokens or more without a file of their beginning", c.prefix_misses);
+  w.put("chaski_cache_prefix_tokens_total", kCounter, "Prompt tokens whose pages came from files",
+        c.prefix_tokens);
+  w.put("chaski_cache_writes_total", kCounter, "Files written", c.writes);
+  w.put("chaski_cache_written_bytes_total", kCounter, "Bytes written", c.written_bytes);
+  w.put("chaski_cache_faults_total", kCounter, "Failures of the disk and damaged files", c.faults);
+}
+
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
 }  // namespace
@@ -92,8 +111,10 @@ void Metrics::add_between_tokens(double seconds) {
 
 void Metrics::add_answer(const GenerateResult& r) {
   const std::scoped_lock lock(mutex_);
+  cached_tokens_ += uint64_t(r.cached_tokens);
+  if (r.cached) return;  // nothing was generated
   prompt_tokens_ += uint64_t(std::max(0, r.known_tokens - r.cached_tokens));
-  cached_tokens_ += uint64_t(r.cached_tokens), tokens_ += r.tokens.size();
+  tokens_ += r.tokens.size();
   drafted_ += uint64_t(r.drafted), accepted_ += uint64_t(r.accepted);
   prompt_seconds_ += r.prompt_seconds, decode_seconds_ += r.decode_seconds;
 }
@@ -125,6 +146,9 @@ std::string Metrics::text(const Moment& m) const {
   w.put("chaski_pages_shared", kGauge, "Pages that several sequences hold", pages.shared);
   w.put("chaski_pages_idle", kGauge, "Pages of the prefix cache that no sequence holds",
         pages.idle);
+  w.put("chaski_prefix_bytes", kGauge, "Memory of these pages", pages.idle_bytes);
+  w.put("chaski_prefix_most_bytes", kGauge,
+        "Memory of the KV cache beyond which these pages are reused first", pages.most_idle_bytes);
   w.put("chaski_pages_evicted_total", kCounter, "Pages evicted from the prefix cache",
         pages.evicted);
   w.put("chaski_prefix_tokens_total", kCounter, "Prompt tokens that the prefix cache had",
@@ -139,6 +163,7 @@ std::string Metrics::text(const Moment& m) const {
   w.put("chaski_time_to_first_token_seconds", "Time to the first token of an answer", first_token_);
   w.put("chaski_time_between_tokens_seconds", "Time between two tokens of an answer",
         between_tokens_);
+  if (m.cache) put_cache(w, *m.cache);
   w.head("chaski_responses_total", kCounter, "Responses by status");
   for (const auto& [status, n] : requests_)
     w.text += fmt::format("chaski_responses_total{{status=\"{}\"}} {}\n", status, n);

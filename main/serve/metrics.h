@@ -3,8 +3,10 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "engine/requests/disk_cache.h"
 #include "main/serve/models.h"
 
 namespace chaski {
@@ -23,6 +25,7 @@ struct Moment {
   Inbox::Facts facts;
   int running = 0, waiting = 0;  // requests: with a thread, and in the queue
   std::vector<Models::Figures> models = {};
+  std::optional<DiskCache::Facts> cache = {};  // with --cache
 };
 
 class Metrics {

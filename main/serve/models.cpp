@@ -285,7 +285,8 @@ void add_facts(Inbox::Facts& sum, const Inbox::Facts& more, bool open) {
   sum.counts.waiting += more.counts.waiting, sum.counts.running += more.counts.running;
   sum.pages.total += more.pages.total, sum.pages.used += more.pages.used;
   sum.pages.shared += more.pages.shared, sum.pages.idle += more.pages.idle;
-  sum.pages.bytes += more.pages.bytes;
+  sum.pages.bytes += more.pages.bytes, sum.pages.idle_bytes += more.pages.idle_bytes;
+  sum.pages.most_idle_bytes += more.pages.most_idle_bytes;
 }
 
 }  // namespace
@@ -295,6 +296,14 @@ Inbox::Facts Models::facts() const {
   Inbox::Facts sum = earlier_;
   for (const auto& entry : entries_)
     if (entry->open) add_facts(sum, entry->open->inbox->facts(), true);
+  return sum;
+}
+
+DiskCache::Facts Models::cache_facts() const {
+  const std::scoped_lock lock(mutex_);
+  DiskCache::Facts sum = earlier_cache_;
+  for (const auto& entry : entries_)
+    if (entry->open && entry->open->cache) sum = sum + entry->open->cache->facts();
   return sum;
 }
 
@@ -350,6 +359,7 @@ void Models::close(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.expires.reset();
   ++entry.unloads;
   add_facts(earlier_, open->inbox->facts(), false);
+  if (open->cache) earlier_cache_ = earlier_cache_ + open->cache->facts();
   lock.unlock();
   open.reset();
   // What malloc keeps of vocabularies and indexes goes back to the system too.
@@ -436,9 +446,11 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
   open->reserved = load.need.value_or(0);
   open->inbox = std::make_unique<Inbox>(open->served.model, 0, Inbox::kMostSlowdown, turns_);
   Inbox& inbox = *open->inbox;
-  open->served.generate = [this, &inbox](std::span<const TokenId> prompt, const GenerateOptions& o,
-                                         const Sink& sink) {
-    return hooks_.generate(inbox, prompt, o, sink);
+  if (hooks_.open_cache) open->cache = hooks_.open_cache(inbox);
+  open->served.generate = [this, &inbox, cache = open->cache.get()](std::span<const TokenId> prompt,
+                                                                    const GenerateOptions& o,
+                                                                    const Sink& sink) {
+    return hooks_.generate(inbox, cache, prompt, o, sink);
   };
   if (entry.model.embeds)
     open->served.embed = [&inbox](std::span<const TokenId> tokens, const std::atomic<bool>& gone) {

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/requests/disk_cache.h"
 #include "engine/requests/inbox.h"
 #include "main/api/model_state.h"
 
@@ -61,9 +62,11 @@ class Models {
  public:
   // Functions that any thread may call.
   struct Hooks {
-    std::function<GenerateResult(Inbox& inbox, std::span<const TokenId> prompt,
+    // `cache`: what open_cache returned.
+    std::function<GenerateResult(Inbox& inbox, DiskCache* cache, std::span<const TokenId> prompt,
                                  const GenerateOptions& options, const Sink& sink)>
         generate;
+    std::function<std::unique_ptr<DiskCache>(Inbox& inbox)> open_cache;
     std::function<void(const ModelEvent& event)> on_event;
   };
   // Reads the headers of all files. Throws what open_model() throws, and Error(usage) if a name is
@@ -95,13 +98,15 @@ class Models {
   };
   std::vector<Figures> figures() const;
   Inbox::Facts facts() const;  // sums over all models, also those that were closed
+  DiskCache::Facts cache_facts() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Open {
     ServedModel served;
     std::unique_ptr<Inbox> inbox;
-    uint64_t reserved = 0;  // bytes
+    std::unique_ptr<DiskCache> cache;  // of the inbox; may be null
+    uint64_t reserved = 0;             // bytes
   };
   struct Load;
   struct Entry {
@@ -158,6 +163,7 @@ class Models {
   std::deque<std::shared_ptr<Load>> queue_;
   uint64_t uses_ = 0;
   Inbox::Facts earlier_;  // of models that were closed
+  DiskCache::Facts earlier_cache_;
   bool stop_ = false;
   std::thread thread_;
 };

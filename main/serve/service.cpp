@@ -75,7 +75,8 @@ struct Service::Impl {
   Metrics metrics;
   const Notifier notifier;
   Api api;
-  std::atomic<bool> ready = false;  // the models of run() are open
+  std::atomic<bool> ready = false;        // the models of run() are open
+  std::shared_ptr<BoundedFolder> folder;  // of --cache; null: none
   Models models;
   std::unique_ptr<Workers> quick, workers;
   HttpServer http;
@@ -83,11 +84,16 @@ struct Service::Impl {
   Impl(const ServiceOptions& o, std::vector<NamedModel> named)
       : options(o),
         gate(o.gate),
+        folder(o.cache_folder.empty() ? nullptr
+                                      : std::make_shared<BoundedFolder>(
+                                            o.cache_folder, DiskCache::endings(), o.cache_bytes)),
         models(std::move(named), o.models,
-               {[this](Inbox& inbox, std::span<const TokenId> prompt,
+               {[this](Inbox& inbox, DiskCache* cache, std::span<const TokenId> prompt,
                        const GenerateOptions& generate_options, const Sink& sink) {
-                  return generate(inbox, prompt, generate_options, sink);
+                  return generate(inbox, cache, prompt, generate_options, sink);
                 },
+                folder ? [this](Inbox& inbox) { return open_cache(inbox); }
+                       : std::function<std::unique_ptr<DiskCache>(Inbox&)>(),
                 [this](const ModelEvent& event) { log_event(event); }}),
         quick(std::make_unique<Workers>(kQuickThreads, kMostQuick)),
         workers(std::make_unique<Workers>(o.most_running, o.most_waiting)),
@@ -105,7 +111,10 @@ struct Service::Impl {
   std::shared_ptr<const ServedModel> model(const ModelWish& wish);
   void open(const std::vector<std::string>& names,
             const std::function<void(const ServedModel*)>& on_ready);
-  GenerateResult generate(Inbox& inbox, std::span<const TokenId> prompt,
+  std::unique_ptr<DiskCache> open_cache(Inbox& inbox) {
+    return std::make_unique<DiskCache>(folder, options.cache_folder, inbox, put_notice);
+  }
+  GenerateResult generate(Inbox& inbox, DiskCache* cache, std::span<const TokenId> prompt,
                           GenerateOptions generate_options, const Sink& sink);
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
@@ -176,7 +185,8 @@ void Service::Impl::open(const std::vector<std::string>& names,
   on_ready(first.get());
 }
 
-GenerateResult Service::Impl::generate(Inbox& inbox, std::span<const TokenId> prompt,
+GenerateResult Service::Impl::generate(Inbox& inbox, DiskCache* cache,
+                                       std::span<const TokenId> prompt,
                                        GenerateOptions generate_options, const Sink& sink) {
   const auto on_token = generate_options.on_token;
   Clock::time_point last = Clock::now();
@@ -187,7 +197,8 @@ GenerateResult Service::Impl::generate(Inbox& inbox, std::span<const TokenId> pr
     first = false, last = Clock::now();
     if (on_token) on_token(token, values);
   };
-  GenerateResult result = chaski::generate(inbox, prompt, generate_options, sink);
+  GenerateResult result = cache ? cache->generate(prompt, generate_options, sink)
+                                : chaski::generate(inbox, prompt, generate_options, sink);
   metrics.add_answer(result);
   return result;
 }
@@ -196,6 +207,10 @@ Moment Service::Impl::moment() {
   Moment out;
   out.running = workers->running(), out.waiting = workers->waiting();
   out.facts = models.facts(), out.models = models.figures();
+  if (folder) {
+    out.cache = models.cache_facts();
+    out.cache->folder = folder->facts();
+  }
   return out;
 }
 

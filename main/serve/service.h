@@ -18,6 +18,8 @@ struct ServiceOptions {
   int most_running = 16, most_waiting = 256;  // requests
   int most_tokens = -1;                       // of one answer
   bool move_dates = false;                    // main/api/changing_lines.h
+  std::string cache_folder;                   // --cache; empty: none
+  uint64_t cache_bytes = 0;                   // most bytes of its files
   bool log = true, log_prompts = false;
   ModelsOptions models;
 };

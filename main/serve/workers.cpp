@@ -1,7 +1,7 @@
 #include "main/serve/workers.h"
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <system_error>
 #include <utility>
 

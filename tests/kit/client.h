@@ -162,4 +162,22 @@ inline const Serving& story_server() {
   return server;
 }
 
+// A value of /metrics.
+inline double metric(const Serving& server, const std::string& name) {
+  const std::string text = server.get("/metrics").body;
+  const size_t at = text.find("\n" + name + " ");
+  REQUIRE_MESSAGE(at != std::string::npos, name);
+  return std::stod(text.substr(at + name.size() + 2));
+}
+
+// Whether the condition holds within five seconds.
+template <class Condition>
+bool soon(Condition holds) {
+  for (int i = 0; i < 1000; ++i) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
 }  // namespace chaski::test
