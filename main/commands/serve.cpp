@@ -31,7 +31,7 @@ struct ServeFlags {
   ServiceOptions service;
   std::vector<std::string> models, embedding_models;
   std::string alias, think = "on", chat_template, most_body = "32M", memory, keep;
-  std::string cache_size = "4G", prefix_memory = "auto";
+  std::string cache_size = "4G", store_size = "256M", prefix_memory = "auto";
   bool all_models = false, no_log = false, check = false;
 };
 
@@ -43,6 +43,7 @@ void check(ServeFlags& flags) {
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
   flags.service.cache_bytes = bytes_of("--cache-size", flags.cache_size);
+  flags.service.store_bytes = bytes_of("--store-size", flags.store_size);
   if (flags.prefix_memory != "auto")
     g.model.engine.most_idle_bytes = bytes_of("--prefix-memory", flags.prefix_memory);
   g.model.engine.sessions = std::min(flags.service.most_running, kReservedSessions);
@@ -277,6 +278,14 @@ Action declare_serve(Flags parser) {
       .not_empty("a folder")
       .type("DIR");
   parser.add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
+      .not_empty("a number of bytes")
+      .type("BYTES");
+  parser
+      .add("--store", s.store_folder,
+           "let the page keep conversations in this folder, those of each API key apart")
+      .not_empty("a folder")
+      .type("DIR");
+  parser.add("--store-size", flags->store_size, "most bytes of the files of --store (default {})")
       .not_empty("a number of bytes")
       .type("BYTES");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")

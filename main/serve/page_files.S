@@ -27,6 +27,7 @@ chaski_page_begin:
     page_file "messages.js"
     page_file "page.js"
     page_file "panel.js"
+    page_file "remote.js"
     page_file "replay.js"
     page_file "settings.js"
     page_file "sidebar.js"

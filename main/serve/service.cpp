@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/requests/serving.h"
+#include "main/serve/conversations.h"
 #include "main/serve/metrics.h"
 #include "main/serve/notify.h"
 #include "main/serve/page.h"
@@ -75,8 +76,9 @@ struct Service::Impl {
   Metrics metrics;
   const Notifier notifier;
   Api api;
-  std::atomic<bool> ready = false;        // the models of run() are open
-  std::shared_ptr<BoundedFolder> folder;  // of --cache; null: none
+  std::optional<Conversations> conversations;  // with --store
+  std::atomic<bool> ready = false;             // the models of run() are open
+  std::shared_ptr<BoundedFolder> folder;       // of --cache; null: none
   Models models;
   std::unique_ptr<Workers> quick, workers;
   HttpServer http;
@@ -106,6 +108,7 @@ struct Service::Impl {
     api.unload = [this](const std::string& name) { return models.unload(name); };
     api.most_tokens = o.most_tokens, api.most_running = o.most_running;
     api.move_dates = o.move_dates;
+    if (!o.store_folder.empty()) conversations.emplace(o.store_folder, o.store_bytes);
   }
 
   std::shared_ptr<const ServedModel> model(const ModelWish& wish);
@@ -119,6 +122,8 @@ struct Service::Impl {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
               const std::shared_ptr<Asked>& asked);
+  bool answer_conversations(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                            const std::string& key);
   bool answer_at_once(const HttpRequest& request, Exchange& exchange);
   void put_page(const HttpRequest& request, Exchange& exchange);
   void put_health(Exchange& exchange);
@@ -268,6 +273,37 @@ bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchang
   return true;
 }
 
+// False if the path is another one. Only the page of this server may ask.
+bool Service::Impl::answer_conversations(HttpRequest& request,
+                                         const std::shared_ptr<Exchange>& exchange,
+                                         const std::string& key) {
+  const std::string_view path = request.path, own = Conversations::kPath;
+  if (!conversations || !path.starts_with(own) || (path != own && path[own.size()] != '/'))
+    return false;
+  if (!gate.check_origin(request.origin, request.host).empty())
+    throw ApiError(403, "permission_error", "forbidden",
+                   "conversations are for the page of this server only");
+  const auto shared = std::make_shared<HttpRequest>(std::move(request));
+  exchange->add_headers({{"Cache-Control", "no-store"}});
+  const auto run = [this, shared, exchange, key] {
+    if (exchange->gone() || !exchange->take_up()) return;
+    const auto refuse = [&](const ApiError& error) {
+      exchange->whole(error.status, kJsonType, dialect_of(shared->path).error_body(error));
+    };
+    try {
+      exchange->whole(200, kJsonType,
+                      conversations->answer(shared->method, shared->path, shared->body, key));
+    } catch (const ApiError& error) {
+      refuse(error);
+    } catch (const std::exception& error) {  // of the disk
+      refuse({507, "server_error", "store_failed", error.what()});
+    }
+  };
+  if (!quick->add({run, [exchange] { return exchange->gone().load(); }}))
+    throw ApiError(503, "unavailable_error", "queue_full", "too many requests wait");
+  return true;
+}
+
 void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
                            const std::shared_ptr<Asked>& asked) {
   if (!request.over_unix) gate.check_host(request.host);
@@ -281,6 +317,7 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   if (!is_open_to_all(request.path) && request.method != "OPTIONS")
     key = gate.check_key(request.authorization, request.x_api_key);
   if (answer_at_once(request, *exchange)) return;
+  if (answer_conversations(request, exchange, key)) return;
   bool other_method = false;
   const Route* const route = find_route(request.method, request.path, &other_method);
   if (!route && (other_method || is_answered_at_once(request.path))) {

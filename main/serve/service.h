@@ -20,6 +20,8 @@ struct ServiceOptions {
   bool move_dates = false;                    // main/api/changing_lines.h
   std::string cache_folder;                   // --cache; empty: none
   uint64_t cache_bytes = 0;                   // most bytes of its files
+  std::string store_folder;                   // --store; empty: none
+  uint64_t store_bytes = 0;                   // most bytes of its files
   bool log = true, log_prompts = false;
   ModelsOptions models;
 };

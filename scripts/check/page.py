@@ -25,8 +25,9 @@ DONE = ('return !document.querySelector(".message.running") && '
 SHOWN = '.message.assistant:last-child .body > .text'
 
 class Check:
-    def __init__(self, browser, url, folder, shots):
+    def __init__(self, browser, url, folder, shots, stores):
         self.b, self.url, self.folder, self.shots = browser, url, folder, shots
+        self.stores = stores
         self.failed = []
         self.addresses = []
 
@@ -342,6 +343,52 @@ class Check:
         b.wait('the loop', 'return document.querySelector("#title").textContent === "loop";')
         self.that(b.count('.message') == 2, 'a cycle in a file is cut')
 
+    def server(self):
+        """Conversations on the server, if it was started with --store."""
+        b = self.b
+        b.run('document.activeElement.blur();')
+        b.press('s')
+        if not self.stores:
+            self.that(b.count('#remote') == 0, 'a server without --store offers nothing')
+            b.press('Escape')
+            return
+        b.click('#remote')
+        kept = ('const done = arguments[0];'
+                'fetch("page/api/conversations").then((at) => at.json())'
+                '.then((all) => done(all.conversations.length));')
+        ask = lambda: b.call('POST', '/execute/async', {'args': [], 'script': kept})
+        here = b.count('.entry')
+        end = time.monotonic() + 10
+        while ask() < here and time.monotonic() < end:
+            time.sleep(0.1)
+        self.that(ask() == here, f'all {here} conversations are on the server')
+        b.press('Escape')
+        self.start({'max_tokens': 8, 'seed': 2})
+        self.ask('A question for both browsers')
+        end = time.monotonic() + 10
+        while ask() <= here and time.monotonic() < end:
+            time.sleep(0.1)
+        answer = b.text(SHOWN)
+        # Another browser: nothing is kept in it.
+        b.call('POST', '/execute/async', {'args': [], 'script': '''
+          const done = arguments[0];
+          const gone = indexedDB.deleteDatabase('chaski');
+          gone.onsuccess = gone.onerror = gone.onblocked = () => done(true);'''})
+        self.reload()
+        b.wait('the conversations of the server',
+               'return document.querySelectorAll(".entry").length > arguments[0];', here)
+        b.type('#search', 'both browsers')
+        b.press('ArrowDown', 'Enter')
+        self.that(b.text(SHOWN) == answer, 'another browser shows them')
+        b.run('const s = document.querySelector("#search"); s.value = "";'
+              's.dispatchEvent(new Event("input"));')
+        b.run('[...document.querySelectorAll(".entry .row button")][2].click();')
+        b.run('document.querySelector(".sure").click();')
+        end = time.monotonic() + 10
+        while ask() > here and time.monotonic() < end:
+            time.sleep(0.1)
+        self.that(ask() == here, 'one that is deleted here is deleted there')
+
     def hostile(self):
         b = self.b
         turns = [turn for text in HOSTILE for turn in (('user', text), ('assistant', text))]
@@ -485,8 +532,8 @@ class Check:
         self.reload()
         self.b.requests()
         for part in [self.asking, self.typing, self.stopping, self.faults, self.thinking,
-                     self.settings, self.replay, self.tokens, self.conversations, self.hostile,
-                     self.long_history, self.appearance]:
+                     self.settings, self.replay, self.tokens, self.conversations, self.server,
+                     self.hostile, self.long_history, self.appearance]:
             print(part.__name__.replace('_', ' '))
             try:
                 part()
@@ -504,9 +551,10 @@ class Check:
         self.that(errors == [], f'no error in the console {errors[:3]}')
 
 
-def serve(program, model):
+def serve(program, model, store):
     """Starts `chaski serve` on a free port; returns (process, address)."""
-    command = [program, 'serve', '--port', '0', '--no-log'] + (['-m', model] if model else [])
+    command = [program, 'serve', '--port', '0', '--no-log', '--store', store]
+    command += ['-m', model] if model else []
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     address = server.stdout.readline().strip()
     if not address:
@@ -527,18 +575,20 @@ def main():
               '(packages chromium and chromium-driver)')
         return 0
     server, address = None, given.server
-    if not address.startswith('http'):
-        server, address = serve(given.server, given.model)
     if given.shots:
         os.makedirs(given.shots, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory() as folder, Browser() as browser:
-            check = Check(browser, address, folder, given.shots)
-            check.all()
-    finally:
-        if server:
-            server.terminate()
-            server.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            if not address.startswith('http'):
+                store = os.path.join(folder, 'store')
+                server, address = serve(given.server, given.model, store)
+            with Browser() as browser:
+                check = Check(browser, address, folder, given.shots, server is not None)
+                check.all()
+        finally:
+            if server:
+                server.terminate()
+                server.wait()
     print(f'{len(check.failed)} failed' if check.failed else 'every function of the page works')
     return 1 if check.failed else 0
 

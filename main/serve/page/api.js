@@ -12,7 +12,7 @@ export class ServerError extends Error {
   }
 }
 
-async function ask(path, options = {}) {
+export async function ask(path, options = {}) {
   const headers = {};
   const key = recall('key', '');
   if (key) headers.Authorization = `Bearer ${key}`;

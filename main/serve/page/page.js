@@ -7,6 +7,7 @@ import {announce, el, find, perFrame} from './dom.js';
 import {listenToKeys, showHelp} from './keys.js';
 import {MessageList} from './messages.js';
 import * as panel from './panel.js';
+import {askRemote, deleteRemote, exchange, remoteWanted, saveRemote} from './remote.js';
 import {checksum, decodeLink} from './replay.js';
 import {cleanSettings, firstFault} from './settings.js';
 import {Sidebar} from './sidebar.js';
@@ -93,6 +94,11 @@ async function saveNow() {
     } catch (fault) {
       app.say(`This browser did not keep the conversation: ${fault.message}. Export it.`, 'error');
     }
+    try {
+      await saveRemote(conversation);
+    } catch (fault) {
+      app.say(`The server did not keep the conversation: ${fault.message}`, 'error');
+    }
   }
 }
 
@@ -144,7 +150,8 @@ app.start = () => {
 
 app.rename = (conversation, title) => {
   conversation.title = title;
-  keep(conversation);
+  if (remoteWanted()) touched(conversation);
+  else keep(conversation);
   showAll();
 };
 
@@ -155,8 +162,27 @@ app.remove = async (conversation) => {
   await store.deleteConversation(conversation.id);
   await store.deleteTokens(Object.keys(conversation.nodes));
   store.tellOthers(conversation.id);
+  deleteRemote(conversation.id).catch((fault) => {
+    app.say(`The server did not delete the conversation: ${fault.message}`, 'error');
+  });
   if (conversation === app.current) app.start();
   else app.sidebar.show();
+};
+
+// Brings the conversations here and on the server together.
+app.exchange = async () => {
+  try {
+    for (const conversation of await exchange(app.conversations)) {
+      const {id} = conversation;
+      if (Object.values(app.conversations.get(id)?.nodes ?? {}).some(runOf)) continue;
+      app.conversations.set(id, conversation);
+      await store.saveConversation(conversation);
+      if (id === app.current.id) app.open(conversation);
+    }
+    app.sidebar.show();
+  } catch (fault) {
+    app.say(`The conversations on the server cannot be read: ${fault.message}`, 'error');
+  }
 };
 
 app.add = async (list) => {
@@ -379,6 +405,7 @@ app.connect = async () => {
   } catch (fault) {
     app.say(fault.message, 'error');
   }
+  if (await askRemote()) await app.exchange();
 };
 
 async function showModel() {

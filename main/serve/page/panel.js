@@ -4,6 +4,7 @@ import {announce, button, copyText, el, find} from './dom.js';
 import {askAgain, keepTokens, requestFor} from './answers.js';
 import {byteLength, checksum, compareAnswers, encodeLink} from './replay.js';
 import {namedSettings, settingsForm} from './settings.js';
+import {remoteOffered, remoteWanted, wantRemote} from './remote.js';
 import {recall, remember} from './store.js';
 import {tokenPanel} from './tokens.js';
 import {messagesFor} from './tree.js';
@@ -60,7 +61,22 @@ export function openSettings(app) {
     el('h3', {}, 'This server'),
     el('div', {class: 'setting text'}, el('label', {for: 'key'}, 'API key'), key,
       el('p', {class: 'help', id: 'key-help'},
-        'Only if the server was started with keys. It is kept in this browser.')));
+        'Only if the server was started with keys. It is kept in this browser.')),
+    ...remoteSetting(app));
+}
+
+// Shown if the server keeps conversations.
+function remoteSetting(app) {
+  if (!remoteOffered()) return [];
+  const input = el('input', {id: 'remote', type: 'checkbox', checked: remoteWanted(),
+    'aria-describedby': 'remote-help', onchange: () => {
+      wantRemote(input.checked);
+      app.exchange();
+    }});
+  return [el('div', {class: 'setting check'},
+    el('label', {for: 'remote'}, 'Keep conversations on this server too'), input,
+    el('p', {class: 'help', id: 'remote-help'},
+      'All of this browser are sent there. Other browsers with the same API key show them.'))];
 }
 
 export function openToken(node, tokens, places, index, branch) {

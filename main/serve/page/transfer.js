@@ -88,6 +88,11 @@ function cleanConversation(from, where) {
   return conversation;
 }
 
+// A conversation that another browser has left on the server, checked like one of a file.
+export function conversationFrom(value) {
+  return cleanConversation(value, 'conversation');
+}
+
 // Throws an Error that names the field if the text is no such file.
 export function importText(text) {
   const file = JSON.parse(text);
