@@ -33,8 +33,8 @@ struct EngineOptions {
   // A device reserves pages for `sessions` sessions, and memory for the logits of `outputs` tokens
   // of a pass (65: the widest verification pass). The CPU takes memory when it is needed.
   int sessions = 1, outputs = 65;
-  // Memory for keys and values beyond which pages that no session uses are dropped before new memory
-  // is taken. 0: as much as `sessions` sessions of up to 8192 tokens take.
+  // Memory for keys and values beyond which pages that no session uses are dropped before new
+  // memory is taken. 0: as much as `sessions` sessions of up to 8192 tokens take.
   uint64_t most_idle_bytes = 0;
   Format kv = Format::f16;  // one of kKvTypes
   // For .quipu files: when the checksums of the tensors are verified, and whether the tensors are

@@ -34,7 +34,8 @@ constexpr Habit kHabits[] = {
     // Other meanings in chaski serve than in the rows below.
     {"serve", "--api-key --api-key-file", "use --api-keys FILE"},
     {"serve", "-np --n-parallel --max-num-seqs", "--parallel"},
-    {"serve", "--answer-cache", "the flag is for run and chat: --cache DIR keeps answers and prefixes"},
+    {"serve", "--answer-cache",
+     "the flag is for run and chat: --cache DIR keeps answers and prefixes"},
     {"batch", "--answer-cache", "the flag is for run and chat: OUT keeps the answers of a batch"},
     {"serve", "-a --served-model-name", "--alias"},
     {"serve", "--metrics --slots --props --no-slots -cb --cont-batching",
