@@ -68,7 +68,7 @@ DiskCache::DiskCache(std::shared_ptr<BoundedFolder> bound, const std::string& fo
 DiskCache::~DiskCache() {
   {
     const std::scoped_lock lock(mutex_);
-    over_ = true;
+    over_ = true, end_ = std::chrono::steady_clock::now() + kMostAtEnd;
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -252,6 +252,7 @@ void DiskCache::work() {
       if (works_.empty()) break;
       next = std::move(works_.front());
       works_.pop_front();
+      if (over_ && !next.answer && std::chrono::steady_clock::now() > end_) continue;
     }
     write(next);
   }
@@ -311,9 +312,8 @@ void DiskCache::write_prefix(std::span<const TokenId> text) {
 // At the end: the long prompts that came once, the last one first.
 void DiskCache::write_rest() {
   if (!prefixes_) return;
-  const auto end = std::chrono::steady_clock::now() + kMostAtEnd;
   for (auto text = once_.rbegin(); text != once_.rend(); ++text) {
-    if (std::chrono::steady_clock::now() > end) return;
+    if (std::chrono::steady_clock::now() > end_) return;
     write({.key = "", .answer = std::nullopt, .text = *text});
   }
 }

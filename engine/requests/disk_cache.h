@@ -105,6 +105,7 @@ class DiskCache {
   // By the sum of a prefix that is in memory: how many pages had been evicted then.
   std::unordered_map<uint64_t, int64_t> in_memory_;
   bool over_ = false;
+  std::chrono::steady_clock::time_point end_;  // of the time for prefixes, when it is over
 
   std::thread thread_;
 };

@@ -76,7 +76,9 @@ std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> tex
   if (!link && first > 0) return out;
   for (int page = first; page < end; ++page) {
     link = kv.prefixes->find(link, page_of(text, page));
-    if (!link) return out;
+    // Without pages, nothing would hold the link that is made of it.
+    if (!link || size_t(std::ranges::count(link->places, kNoPage)) == link->places.size())
+      return out;
     std::string bytes;
     bytes.reserve(kept_page_bytes(engine) + link->places.size());
     for (size_t pool = 0; pool < link->places.size(); ++pool) {
@@ -135,6 +137,7 @@ int put_pages(Engine& engine, std::span<const TokenId> text, int first,
     if (in.remaining() > 0)
       fail(Exit::bad_file, "{}: page {} has {} bytes too many", name, first + int(i),
            in.remaining());
+    if (!known && size_t(std::ranges::count(places, kNoPage)) == places.size()) return int(i);
     link = index.add(link, tokens, places);
   }
   return int(pages.size());
