@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace chaski {
@@ -21,6 +22,7 @@ struct Event {
   TokenId token;
   std::optional<LogProbabilities> log_probabilities;
   int known, all, kept;
+  bool first = false;  // of the progress of reading
   std::optional<GenerateResult> result;
   std::optional<Error> error;
 
@@ -46,11 +48,14 @@ class Queue {
   void put(size_t which, const RequestEvent& e) {
     const std::scoped_lock lock(mutex_);
     if (closed_) return;
-    // Only the last progress of reading is of use.
+    // Of the progress of reading, only the first and the last are of use. The first one has the
+    // tokens that the prefix cache had.
+    const bool is_first = e.kind == Kind::reading && reads_.insert(which).second;
     if (e.kind == Kind::reading && !events_.empty() && events_.back().kind == Kind::reading &&
-        events_.back().which == which)
+        events_.back().which == which && !events_.back().first)
       events_.pop_back();
     events_.emplace_back(which, e);
+    events_.back().first = is_first;
     if (events_.size() >= kQueue) *full = true;
     filled_.notify_one();
   }
@@ -70,6 +75,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable filled_;
   std::vector<Event> events_;
+  std::set<size_t> reads_;  // which of the requests have begun to read
   bool closed_ = false;
 };
 
