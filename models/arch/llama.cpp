@@ -49,8 +49,15 @@ void Llama::build(Graph& g) const {
 
 namespace {
 
-// A GGUF file of Mixtral is one of llama with experts.
+// A GGUF file of Mixtral is one of llama with experts. Its tensors in Hugging Face folders are here
+// too, because importers list those of the first architecture of a name.
 class LlamaOrMixtral : public Experts {
+ public:
+  LlamaOrMixtral() {
+    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
+             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
+  }
+
   void keys(Keys& k) override {
     Llama::keys(k);
     expert_keys(k);

@@ -1,4 +1,5 @@
-// Mixtral: Mistral whose layers all have experts. Its GGUF files are those of llama (llama.cpp).
+// Mixtral: Mistral whose layers all have experts. Its GGUF files and the names of its tensors are in
+// llama.cpp.
 #include "models/blocks/experts.h"
 
 namespace chaski {
@@ -6,12 +7,6 @@ namespace chaski {
 namespace {
 
 class Mixtral : public Experts {
- public:
-  Mixtral() {
-    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
-             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
-  }
-
   void keys(Keys& k) override {
     Llama::keys(k);
     k["sliding_window"].in_hf("sliding_window");
