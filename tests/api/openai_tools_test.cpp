@@ -8,7 +8,7 @@ using namespace chaski::test;
 
 namespace {
 
-const json kLookUp = json::parse(R"({"type": "function", "function": {"name": "look_up",
+const json kLookUpTool = json::parse(R"({"type": "function", "function": {"name": "look_up",
     "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}})");
 constexpr const char* kCall =
     "<tool_call>\n{\"name\": \"look_up\", \"arguments\": {\"word\": \"a dog\", \"n\": [1, 2]}}\n"
@@ -23,7 +23,7 @@ constexpr const char* kThinkTemplate =
     "{% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
 
 json chat_with(const json& more = json::object()) {
-  json all = {{"messages", {{{"role", "user"}, {"content", "Look!"}}}}, {"tools", {kLookUp}}};
+  json all = {{"messages", {{{"role", "user"}, {"content", "Look!"}}}}, {"tools", {kLookUpTool}}};
   all.update(more);
   return all;
 }
@@ -81,7 +81,7 @@ TEST_CASE("api/tools: a call that is cut after it has begun is text, in a stream
   const json choice = t.post("/v1/chat/completions", chat_with())["choices"][0];
   CHECK(choice["message"]["content"] == t.answer);
   CHECK(!choice["message"].contains("tool_calls"));
-  const json response = t.post("/v1/responses", {{"input", "Look!"}, {"tools", {kLookUp}}});
+  const json response = t.post("/v1/responses", {{"input", "Look!"}, {"tools", {kLookUpTool}}});
   CHECK(response["status"] == "incomplete");
   REQUIRE(response["output"].size() == 1);
   CHECK(response["output"][0]["type"] == "message");
@@ -132,7 +132,7 @@ TEST_CASE("api/tools: without tools in its chat template the system message desc
                      {{"role", "user"}, {"content", "Look!"}},
                      {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}},
                      {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "barks"}}};
-  t.post("/v1/chat/completions", {{"messages", talk}, {"tools", {kLookUp}}});
+  t.post("/v1/chat/completions", {{"messages", talk}, {"tools", {kLookUpTool}}});
   CHECK(contains(t.prompt, "[system]Be brief.\n\nYou may call functions."));
   CHECK(contains(t.prompt,
                  "[assistant]<tool_call>\n{\"name\": \"look_up\", \"arguments\": "

@@ -33,7 +33,7 @@ std::string alone(const std::string& end, int tokens = 12) {
       .out;
 }
 
-Arguments with(const std::string& folder, const Arguments& more = {}) {
+Arguments caching(const std::string& folder, const Arguments& more = {}) {
   Arguments all = {"--no-log", "--cache", folder};
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -79,7 +79,7 @@ TEST_CASE("serve/--cache: answers and prefixes after a restart, byte for byte") 
   json first, usage;
   std::string text;
   {
-    Serving server(with(folder.path));
+    Serving server(caching(folder.path));
     first = server.post("/v1/completions", seeded).json();
     CHECK(soon([&] { return metric(server, "chaski_cache_writes_total") == 1; }));
     text = first["choices"][0]["text"];
@@ -93,7 +93,7 @@ TEST_CASE("serve/--cache: answers and prefixes after a restart, byte for byte") 
     CHECK_MESSAGE(contains(outcome.err, "4.00 GB in "), outcome.err);
   }
   {
-    const Serving server(with(folder.path));
+    const Serving server(caching(folder.path));
     const json again = server.post("/v1/completions", seeded).json();
     CHECK(again["choices"] == first["choices"]);
     for (const char* name : {"prompt_tokens", "completion_tokens", "total_tokens"})
@@ -110,7 +110,7 @@ TEST_CASE("serve/--cache: answers and prefixes after a restart, byte for byte") 
     CHECK(metric(server, "chaski_cache_faults_total") == 0);
   }
   {  // another context: nothing of the files is used
-    const Serving server(with(folder.path, {"--ctx", "256"}));
+    const Serving server(caching(folder.path, {"--ctx", "256"}));
     CHECK(server.post("/v1/completions", seeded).json()["choices"] == first["choices"]);
     CHECK(metric(server, "chaski_cache_answer_hits_total") == 0);
     CHECK(metric(server, "chaski_cache_bytes") > 1000);
@@ -120,7 +120,7 @@ TEST_CASE("serve/--cache: answers and prefixes after a restart, byte for byte") 
 TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that was written") {
   const TempFolder folder;
   {
-    Serving server(with(folder.path));
+    Serving server(caching(folder.path));
     fill(server);
     server.program().signal(SIGKILL);
     server.program().wait();
@@ -128,7 +128,7 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
   const std::string prefix = files_of(folder.path, ".prefix")[0];
   write_file(prefix.substr(0, prefix.rfind('/') + 1) + ".x.prefix.0123456789abcdef.tmp", "half");
   {
-    const Serving server(with(folder.path));
+    const Serving server(caching(folder.path));
     CHECK(cached_of(server.post("/v1/completions", asked("The river"))) >= 64);
     CHECK(metric(server, "chaski_cache_faults_total") == 0);
     CHECK(soon([&] { return metric(server, "chaski_cache_writes_total") == 1; }));
@@ -136,7 +136,7 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
   }
   for (const std::string& path : files_of(folder.path, ""))
     if (fs::is_regular_file(path)) damage(path);
-  Serving server(with(folder.path));
+  Serving server(caching(folder.path));
   for (const char* end : {"The dog", "The ball", "The river"})
     CHECK(text_of(server.post("/v1/completions", asked(end))) == alone(end));
   CHECK(metric(server, "chaski_cache_faults_total") == 4);
@@ -152,13 +152,13 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
 TEST_CASE("serve/--cache: a folder that cannot be written, a full disk, a small limit") {
   const TempFolder folder;
   {
-    Serving server(with("/sys/chaski"));
+    Serving server(caching("/sys/chaski"));
     CHECK(text_of(server.post("/v1/completions", asked("The dog"))) == alone("The dog"));
     server.program().signal(SIGTERM);
     const Outcome outcome = server.program().wait();
     CHECK_MESSAGE(contains(outcome.err, ": no answer and no prefix is stored\n"), outcome.err);
   }
-  const Serving server(with(folder.path, {"--cache-size", "3000"}));
+  const Serving server(caching(folder.path, {"--cache-size", "3000"}));
   for (int seed = 0; seed < 20; ++seed) {
     json body = {{"prompt", "Once"}, {"max_tokens", 8}, {"seed", seed}};
     CHECK(server.post("/v1/completions", body).status == 200);
@@ -178,7 +178,7 @@ TEST_CASE("serve/--cache: a folder that cannot be written, a full disk, a small 
 
 TEST_CASE("serve/--cache: two servers share a folder") {
   const TempFolder folder;
-  const Serving one(with(folder.path)), two(with(folder.path));
+  const Serving one(caching(folder.path)), two(caching(folder.path));
   std::vector<std::thread> clients;
   std::vector<std::string> texts(8);
   for (size_t i = 0; i < texts.size(); ++i)
