@@ -33,7 +33,7 @@ const std::string& small_model() {
   return path;
 }
 
-const Arguments kSmall = {"--model", "small=" + small_model()};
+Arguments small_flags() { return {"--model", "small=" + small_model()}; }
 
 Arguments with(Arguments all, const Arguments& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -82,7 +82,8 @@ double figure(const Serving& server, const std::string& name, const std::string&
 // A limit for which both models are too large together: 1.5 times the larger one.
 std::string limit_for_one() {
   static const std::string limit = [] {
-    const Serving server(with({"--no-log", "--models-memory", "8G"}, kSmall), "story=" + kStory);
+    const Serving server(with({"--no-log", "--models-memory", "8G"}, small_flags()),
+                         "story=" + kStory);
     server.post("/api/generate", {{"model", "story"}});
     const uint64_t bytes = server.get("/api/ps").json()["models"][0]["size"];
     return std::to_string(bytes * 3 / 2);
@@ -93,7 +94,7 @@ std::string limit_for_one() {
 }  // namespace
 
 TEST_CASE("serve/models: they are listed, loaded when asked, kept and unloaded as requests say") {
-  const Serving server(with({"--no-log"}, kSmall), "story=" + kStory);
+  const Serving server(with({"--no-log"}, small_flags()), "story=" + kStory);
   const json listed = server.get("/v1/models").json()["data"];
   REQUIRE(listed.size() == 2);
   CHECK(listed[0]["id"] == "story");
@@ -148,7 +149,7 @@ TEST_CASE("serve/models: they are listed, loaded when asked, kept and unloaded a
 
 TEST_CASE("serve/models: answers equal those alone while models evict each other") {
   const Serving server(
-      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "8"}, kSmall),
+      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "8"}, small_flags()),
       "story=" + kStory);
   constexpr int kSeeds = 3, kTokens = 12;
   std::vector<std::string> expected;
@@ -186,7 +187,7 @@ TEST_CASE("serve/models: answers equal those alone while models evict each other
 
 TEST_CASE("serve/models: a request waits for a model that is used, and its stream says so") {
   const Serving server(
-      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "2"}, kSmall),
+      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "2"}, small_flags()),
       "story=" + kStory);
   const auto put = [](Client& client, const json& body) {
     client.put(request_text("POST", "/v1/completions", body.dump()));
@@ -230,7 +231,7 @@ TEST_CASE("serve/models: a model that cannot be loaded ends its request and noth
         alone(small_model(), 1, 4));
   CHECK(!server.get("/v1/models").json()["data"][1]["status"].contains("error"));
 
-  const Serving tiny(with({"--no-log", "--models-memory", "1M"}, kSmall), "story=" + kStory);
+  const Serving tiny(with({"--no-log", "--models-memory", "1M"}, small_flags()), "story=" + kStory);
   const HttpResponse large = tiny.post("/v1/completions", request("small", 1, 4));
   CHECK(large.status == 400);
   CHECK(large.json()["error"]["code"] == "model_too_large");
@@ -248,10 +249,11 @@ TEST_CASE("serve/models: flags, and errors before the address is printed") {
                  "two models have the name story");
   check_one_line(checked({"-m", kStory, "--keep-alive", "soon"}), 2, "--keep-alive is \"soon\"");
   check_one_line(checked({"-m", kStory, "--models-memory", "much"}), 2, "--models-memory");
-  const Outcome both = checked(with({"-m", kStory}, kSmall));
+  const Outcome both = checked(with({"-m", kStory}, small_flags()));
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(contains(both.err, "2 models can be opened"));
-  const Outcome tight = checked(with({"-m", kStory, "--models-memory", limit_for_one()}, kSmall));
+  const Outcome tight =
+      checked(with({"-m", kStory, "--models-memory", limit_for_one()}, small_flags()));
   CHECK_MESSAGE(tight.status == 0, tight.err);
 
   std::filesystem::copy(small_model(), folder / "tale.quipu");
