@@ -51,16 +51,17 @@ const std::string kExpert = "model.layers.0.mlp.experts.3.up_proj.weight";
 TEST_CASE("experts: a folder whose experts do not fit together is refused by name") {
   Changed missing;
   missing.rename(kExpert, "model.rotary_emb.inv_freq");
-  CHECK(contains(missing.refusal(),
-                 "5 of the tensors layers.0.mlp.experts.*.up_proj.weight are there, expected 6"));
+  CHECK(
+      contains(missing.refusal(),
+               "tensor layers.0.mlp.experts.*.up_proj.weight is there for 5 experts, expected 6"));
   Changed other;
   other.rename(kExpert, "model.layers.0.mlp.experts.6.up_proj.weight");
   CHECK(contains(other.refusal(), "experts.6.up_proj.weight is unexpected in a qwen3moe model"));
   Changed format;
   format.header[kExpert]["dtype"] = "BF16", format.header[kExpert]["shape"] = {16, 64};
   CHECK(contains(format.refusal(),
-                 "the tensors layers.0.mlp.experts.*.up_proj.weight have f32 (16, 32) and bf16 "
-                 "(16, 64), expected 16 rows each and one format"));
+                 "tensor layers.0.mlp.experts.*.up_proj.weight has f32 (16, 32) and bf16 (16, 64), "
+                 "expected 16 rows for each expert and one format"));
 }
 
 TEST_CASE("experts: numbers that do not fit together are refused by name") {

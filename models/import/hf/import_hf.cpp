@@ -334,15 +334,15 @@ class HfImport {
 
   TensorSource stack_of(const TensorSlot& slot, std::vector<TensorSource> experts) const {
     if (int64_t(experts.size()) != slot.experts)
-      fail(Exit::bad_file, "{}: {} of the tensors {} are there, expected {}", folder_,
-           experts.size(), slot.hf, slot.experts);
+      fail(Exit::bad_file, "{}: tensor {} is there for {} experts, expected {}", folder_, slot.hf,
+           experts.size(), slot.experts);
     TensorInfo all = experts[0].info;
     for (const TensorSource& one : experts)
       if (one.info.format != all.format || one.info.cols != all.cols ||
           one.info.rows * slot.experts != slot.rows)
         fail(Exit::bad_file,
-             "{}: the tensors {} have {} ({}, {}) and {} ({}, {}), expected {} rows "
-             "each and one format",
+             "{}: tensor {} has {} ({}, {}) and {} ({}, {}), expected {} rows for "
+             "each expert and one format",
              folder_, slot.hf, info(all.format).name, all.rows, all.cols,
              info(one.info.format).name, one.info.rows, one.info.cols, slot.rows / slot.experts);
     all.name = slot.name, all.rows = slot.rows;
