@@ -112,8 +112,8 @@ bool may_be_read(const std::string& model, const json& change) {
   if (is_of(key, {"sliding_window", "sliding_window_pattern"}) && change["value"] == 0) return true;
   // transformers wants 3.0.
   if (key.ends_with("_softcapping") && change["value"].is_number_integer()) return true;
-  // transformers refuses dynamic scaling without rope_theta here; in other models it has a default.
-  if (model == "mixtral" && key == "rope_parameters") return true;
+  // transformers refuses some scalings of this model that it computes for others of Llama's layers.
+  if (model == "mixtral" && is_of(key, {"rope_parameters", "rope_scaling"})) return true;
   // Its class has this key but does not read it.
   if (key == "attn_logit_softcapping" && model == "gemma3") return true;
   // Too few or too many layers, and all attend to everything, as they do without the key.
