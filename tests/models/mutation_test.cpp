@@ -112,7 +112,7 @@ bool may_be_read(const std::string& model, const json& change) {
   if (is_of(key, {"sliding_window", "sliding_window_pattern"}) && change["value"] == 0) return true;
   // transformers wants 3.0.
   if (key.ends_with("_softcapping") && change["value"].is_number_integer()) return true;
-  // transformers refuses some scalings of this model that it computes for others of Llama's layers.
+  // With this class's head_dim of null, transformers fails at yarn and dynamic scaling.
   if (model == "mixtral" && is_of(key, {"rope_parameters", "rope_scaling"})) return true;
   // Its class has this key but does not read it.
   if (key == "attn_logit_softcapping" && model == "gemma3") return true;
