@@ -1,5 +1,5 @@
-// OpenAI's interfaces: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, and the
-// two that a model which generates text cannot answer: /v1/embeddings and /v1/rerank.
+// OpenAI's interfaces: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, and
+// /v1/rerank, which is refused.
 #pragma once
 #include "main/api/openai_parts.h"
 

@@ -107,7 +107,10 @@ TEST_CASE("api: openapi.json describes every route once, and nothing else") {
                                                           : "";
       routes.insert(route.method + (" " + path) + last);
     }
-  CHECK(described == routes);
+  for (const std::string& route : routes)
+    CHECK_MESSAGE(described.contains(route), route, " is not in openapi.json");
+  for (const std::string& route : described)
+    CHECK_MESSAGE(routes.contains(route), route, " is in openapi.json only");
   expect_references(document());
 }
 
