@@ -328,8 +328,7 @@ Action declare_serve(Flags parser) {
                  "chaski serve -m model.gguf --port 0 --check");
   parser.example(
       "Offer two models by name, which take at most 8 GB together",
-      "chaski serve --model small=model.gguf --model large=model.gguf --models-memory 8G "
-      "--port 0 --check");
+      "chaski serve -m small=model.gguf -m large=model.gguf --models-memory 8G --port 0 --check");
   parser.example("Listen on a Unix socket, log nothing",
                  "chaski serve -m model.gguf --socket chaski.sock --no-log --check");
   return [flags] { return serve(*flags); };
