@@ -1,10 +1,13 @@
 // chaski serve: a local server that speaks the interfaces of OpenAI, Anthropic, ollama and
 // llama-server. stdout gets its address, stderr a line of JSON for each request.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <set>
 
 #include "engine/drafting/drafters.h"
 #include "engine/session/memory_need.h"
@@ -84,6 +87,7 @@ class Offered {
     for (const std::string& text : flags.embedding_models) add_given(text, true);
     for (const NamedModel& model : models) given.push_back(model.name);
     if (flags.all_models) add_all();
+    if (models.size() == 1) started = models[0].name;
     if (models.empty())
       fail(Exit::usage, "--all-models is given, but chaski list shows no model that runs here");
   }
@@ -95,6 +99,12 @@ class Offered {
  private:
   void add_given(const std::string& text, bool embeds) {
     auto [name, model] = name_and_model(text);
+    if (text.starts_with('=') || (model.empty() && !name.empty()))
+      fail(Exit::usage, "{} {}: expected NAME=MODEL with a name and a model",
+           embeds ? "--embedding-model" : "--model", escaped(text));
+    if (models.empty() && !flags_.alias.empty() && !name.empty())
+      fail(Exit::usage, "--alias {} names the model that --model {} names already",
+           escaped(flags_.alias), escaped(text));
     const bool plain = name.empty();
     const std::string path = model_here(path_of_named_model(model), Fetch::ask);
     if (models.empty() && !flags_.alias.empty()) name = flags_.alias;
@@ -104,18 +114,29 @@ class Offered {
         if (other.engine.model == path) return void(other.embeds = true);
     add(name, path);
     models.back().embeds = embeds;
+    if (embeds) embeds_only_.insert(models.back().name);
     if (plain && !embeds && started.empty()) started = name;
   }
 
   void add_all() {
     std::error_code none;
+    std::vector<std::string> left_out;
     for (const ShelvedModel& model : models_on_shelf()) {
+      // A model that only computes embeddings under a name of its own is offered for texts too.
       const auto is_there = [&](const NamedModel& other) {
         return other.name == model.name ||
-               std::filesystem::equivalent(other.engine.model, model.path, none);
+               (!embeds_only_.contains(other.name) &&
+                std::filesystem::equivalent(other.engine.model, model.path, none));
       };
-      if (std::ranges::none_of(models, is_there) && runs(model.path)) add(model.name, model.path);
+      if (std::ranges::any_of(models, is_there)) continue;
+      if (runs(model.path))
+        add(model.name, model.path);
+      else
+        left_out.push_back(model.name);
     }
+    if (!left_out.empty())
+      put_note(fmt::format("not offered, because chaski cannot run them (chaski list): {}",
+                           fmt::join(left_out, ", ")));
   }
   static bool runs(const std::string& path) {
     try {
@@ -153,16 +174,19 @@ class Offered {
 
   const ServeFlags& flags_;
   const TemplateChoice chat_template_;
+  std::set<std::string> embeds_only_;  // names
 };
 
 std::string ready_line(const ServeFlags& flags, const ServedModel* served, const Offered& offered) {
   const ServiceOptions& s = flags.service;
   if (flags.check && offered.given.size() > 1)
     return fmt::format("{} models can be opened", offered.given.size());
-  const std::string others = offered.models.size() > 1
-                                 ? fmt::format("; {} models are offered", offered.models.size())
-                                 : "";
-  if (!served) return "ready" + others + ", which are loaded when requests ask for them";
+  std::vector<std::string> names;
+  for (const NamedModel& model : offered.models) names.push_back(model.name);
+  const std::string all = fmt::format("{} models are offered: {}", names.size(),
+                                      escaped(fmt::format("{}", fmt::join(names, ", "))));
+  if (!served) return "ready; " + all + ", which are loaded when requests ask for them";
+  const std::string others = names.size() > 1 ? "; " + all : "";
   std::string line = fmt::format(
       "{} is ready: a context of {} tokens, at most {} requests at once, {} for prefixes",
       served->name, served->engine().context_length(), s.most_running,
@@ -239,11 +263,13 @@ Action declare_serve(Flags parser) {
   parser.add("--host", s.http.host, "address to listen on (default {})")
       .not_empty("an address")
       .type("ADDRESS");
-  parser.add("--port", s.http.port, "port; 0: any free one, which is printed (default {})")
-      .within(0, kMostPort)
-      .type("N");
+  const Flag port =
+      parser.add("--port", s.http.port, "port; 0: any free one, which is printed (default {})")
+          .within(0, kMostPort)
+          .type("N");
   parser.add("--socket", s.http.socket_path, "listen on this Unix socket instead of a port")
       .not_empty("a file")
+      .excludes(port)
       .type("PATH");
   parser
       .add("--parallel", s.most_running,
