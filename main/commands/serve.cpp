@@ -135,7 +135,7 @@ class Offered {
         left_out.push_back(model.name);
     }
     if (!left_out.empty())
-      put_note(fmt::format("not offered, because chaski cannot run them (chaski list): {}",
+      put_notice(fmt::format("not offered, because chaski cannot run them (chaski list): {}",
                            fmt::join(left_out, ", ")));
   }
   static bool runs(const std::string& path) {
