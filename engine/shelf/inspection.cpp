@@ -10,6 +10,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
 #include "models/architecture.h"
+#include "models/import/gguf/gguf_names.h"
 #include "models/import/import.h"
 #include "models/import/tokenizer/tokenizer_kinds.h"
 #include "models/other_kinds.h"
@@ -154,6 +155,14 @@ std::string good_for(const Inspection& found) {
   if (names_code(name)) uses += ", code";
   if (chat.find("tools") != std::string::npos) uses += ", tools";
   return uses;
+}
+
+Metadata gguf_metadata(const Metadata& meta) {
+  Metadata out;
+  for (const KeyPair& pair : gguf_keys(meta.str("general.architecture", "")))
+    if (const Value* value = meta.find(pair.ours); value && !pair.theirs.empty())
+      out.set(pair.theirs, *value);
+  return out;
 }
 
 int64_t own_context(const ModelSource& source) {

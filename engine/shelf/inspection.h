@@ -30,6 +30,9 @@ std::string refusal_of(const std::string& path);
 // What a model is good for in a few words, such as "chat, code", as far as its header shows. Also
 // of models that chaski cannot run, if it knows what they are: "embeddings". Else empty.
 std::string good_for(const Inspection& found);
+// The values of a header under the names that GGUF has for them ("llama.context_length"), which
+// other programs look for. Values without such a name are left out.
+Metadata gguf_metadata(const Metadata& meta);
 // The model's own context in tokens; 0 if the file does not say.
 int64_t own_context(const ModelSource& source);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/conversation/own_template.h"
+#include "engine/shelf/inspection.h"
 #include "main/api/embeddings.h"
 #include "main/api/openai.h"
 #include "main/flags/manual.h"
@@ -73,9 +74,10 @@ void list_ollama_running(Api& api, const Call&, Reply& reply) {
 }
 
 // The numbers and texts of the model's file; long lists such as vocabularies are left out.
+// Under GGUF's names, as ollama's clients expect them.
 OrderedJson metadata_of(const Metadata& meta) {
   OrderedJson json = OrderedJson::object();
-  for (const auto& [key, value] : meta.all()) {
+  for (const auto& [key, value] : gguf_metadata(meta).all()) {
     if (const auto* text = std::get_if<std::string>(&value.data))
       json[key] = *text;
     else if (const auto* whole = std::get_if<int64_t>(&value.data))

@@ -184,6 +184,8 @@ TEST_CASE("api/ollama: what clients ask about models") {
         "2025-11-24T16:05:00.000000000Z");
   const json shown = test.post("/api/show", {{"model", "story"}});
   CHECK(shown["model_info"]["general.architecture"] == "llama");
+  CHECK(shown["model_info"]["llama.context_length"] == 512);
+  CHECK(shown["model_info"]["llama.attention.head_count_kv"] == 3);
   CHECK(shown["capabilities"].size() == 3);  // completion, tools, thinking: of the test's template
   CHECK(json::parse(test.call("GET", "/api/version", {}).body)["version"].is_string());
 
