@@ -8,6 +8,7 @@
 #include "main/api/llama_server.h"
 #include "main/api/ollama.h"
 #include "main/api/openai.h"
+#include "main/flags/flags.h"  // for kMaxCount
 
 namespace chaski {
 
@@ -26,16 +27,16 @@ void accept_machine_options(const Field& options) {
 }
 
 // `options` has the same parameters as /v1/chat/completions, by llama.cpp's names.
-void read_ollama_options(const Field& fields, const ServedModel& served, AnswerSettings& settings) {
+void read_ollama_options(const Field& fields, const DefaultSettings& defaults, int context,
+                         AnswerSettings& settings) {
   const auto options = fields.find("options");
-  settings = read_settings(options ? *options : fields, served.defaults);
+  settings = read_settings(options ? *options : fields, defaults);
   if (!options) return;
   accept_machine_options(*options);
   if (const auto most = options->find("num_predict")) {  // -1 and -2: until the context is full
     settings.request.max_tokens = std::max(most->whole(-2), -1);
     settings.most_tokens_field = most->path();
   }
-  const int context = served.engine().context_length();
   if (const auto asked = options->find("num_ctx"); asked && asked->whole(0) > context)
     asked->refuse(
         fmt::format("is {}, expected at most {}: the context of this server, which --ctx sets",
@@ -105,9 +106,10 @@ class OllamaReply {
     finish(json);
   }
   // The answer to a request without a prompt, which only loads or unloads the model.
-  void end_loaded(const char* reason) {
+  void end_loaded(const char* reason, const std::vector<std::string>& warnings) {
     OrderedJson json = part("", "", {});
     json["done"] = true, json["done_reason"] = reason;
+    if (!warnings.empty()) json["warnings"] = warnings;
     finish(json);
   }
 
@@ -176,22 +178,46 @@ void answer_raw(const ServedModel& served, const TextRequest& request, OllamaRep
   out.end(answer, warnings, request.settings.request.sampling.seed);
 }
 
+// What only /api/generate has.
+struct GenerateFields {
+  std::string system, suffix;
+  bool raw = false;
+};
+
+GenerateFields read_generate_fields(const Field& fields) {
+  refuse_images(fields);
+  expect_only(fields, "template", "");
+  expect_only(fields, "context", OrderedJson::array());
+  GenerateFields out;
+  const auto system = fields.find("system");
+  if (system) out.system = system->text();
+  if (const auto suffix = fields.find("suffix")) out.suffix = suffix->text();
+  if (const auto raw = fields.find("raw")) out.raw = raw->flag();
+  if (!out.system.empty() && (out.raw || !out.suffix.empty()))
+    system->refuse(fmt::format("is given together with {}, expected one of them",
+                               out.suffix.empty() ? "raw" : "suffix"));
+  return out;
+}
+
 // A request without a prompt loads its model, or with "keep_alive": 0 unloads it. What it sets is
-// checked.
-void load_or_unload(Api& api, const Field& fields, bool chat, Reply& reply) {
-  const bool unloads = read_keep(fields) == 0;
-  std::string name;
-  if (unloads) {
-    name = api.unload(ollama_name(fields));
-  } else {
-    const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
-    AnswerSettings settings;
-    read_ollama_options(fields, *served, settings);
-    read_ollama_format(fields, settings);
-    name = served->name;
-  }
-  OllamaReply(name, chat, is_streamed(fields), Clock::now(), reply)
-      .end_loaded(unloads ? "unload" : "load");
+// checked; a model that is unloaded is not loaded for that.
+void load_or_unload(Api& api, Body& body, bool chat, Reply& reply) {
+  const Field fields = body.fields();
+  const bool unloads = read_keep(fields) == 0, streams = is_streamed(fields);
+  const std::shared_ptr<const ServedModel> served = unloads ? nullptr : ollama_model(api, fields);
+  ChatRequest request;
+  if (chat)
+    read_tools(fields, request);
+  else
+    read_generate_fields(fields);
+  read_ollama_options(fields, served ? served->defaults : DefaultSettings(),
+                      served ? served->engine().context_length() : kMaxCount, request.settings);
+  read_ollama_format(fields, request.settings);
+  read_think(fields, request.thinks);
+  accept_ollama_fields(fields);
+  const std::string name = unloads ? api.unload(ollama_name(fields)) : served->name;
+  OllamaReply(name, chat, streams, Clock::now(), reply)
+      .end_loaded(unloads ? "unload" : "load", body.warnings());
 }
 
 }  // namespace
@@ -201,7 +227,7 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   const Field fields = body.fields();
   const auto messages = fields.find("messages");
   if (!messages || (messages->is_list() && messages->json().empty()))
-    return load_or_unload(api, fields, true, reply);
+    return load_or_unload(api, body, true, reply);
   const Clock::time_point start = Clock::now();
   const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
   OllamaReply out(served->name, true, is_streamed(fields), start, reply);
@@ -209,7 +235,8 @@ void answer_ollama_chat(Api& api, const Call& call, Reply& reply) {
   ChatRequest request;
   read_tools(fields, request);
   request.thinks = read_think(fields, served->defaults.thinks);
-  read_ollama_options(fields, *served, request.settings);
+  read_ollama_options(fields, served->defaults, served->engine().context_length(),
+                      request.settings);
   read_ollama_format(fields, request.settings);
   limit_tokens(api, request.settings);
   for (const Field& message : messages->items()) refuse_images(message);
@@ -221,34 +248,25 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const Field fields = body.fields();
   const auto prompt = fields.find("prompt");
-  if (!prompt || prompt->text().empty()) return load_or_unload(api, fields, false, reply);
+  if (!prompt || prompt->text().empty()) return load_or_unload(api, body, false, reply);
   const Clock::time_point start = Clock::now();
   const std::shared_ptr<const ServedModel> served = ollama_model(api, fields);
   OllamaReply out(served->name, false, is_streamed(fields), start, reply);
   accept_ollama_fields(fields);
-  refuse_images(fields);
-  expect_only(fields, "template", "");
-  expect_only(fields, "context", OrderedJson::array());
-  const auto suffix = fields.find("suffix"), system = fields.find("system"),
-             raw = fields.find("raw");
+  const GenerateFields own = read_generate_fields(fields);
   AnswerSettings settings;
-  read_ollama_options(fields, *served, settings);
+  read_ollama_options(fields, served->defaults, served->engine().context_length(), settings);
   read_ollama_format(fields, settings);
   limit_tokens(api, settings);
   const bool thinks = read_think(fields, served->defaults.thinks);
-  const bool fills = suffix && !suffix->text().empty(), is_raw = raw && raw->flag();
-  const std::string about = system ? system->text() : "";
-  if ((fills || is_raw) && !about.empty())
-    system->refuse(
-        fmt::format("is given together with {}, expected one of them", fills ? "suffix" : "raw"));
-  if (fills || is_raw) {
-    TextRequest request{fills ? hole_prompt(*served, prompt->text(), suffix->text())
-                              : tokens_of(*served, prompt->text(), "prompt"),
+  if (own.raw || !own.suffix.empty()) {
+    TextRequest request{own.suffix.empty() ? tokens_of(*served, prompt->text(), "prompt")
+                                           : hole_prompt(*served, prompt->text(), own.suffix),
                         std::move(settings)};
     return answer_raw(*served, request, out, body.warnings(), reply);
   }
   ChatRequest request;
-  if (!about.empty()) request.messages.push_back({"system", about});
+  if (!own.system.empty()) request.messages.push_back({"system", own.system});
   request.messages.push_back({"user", prompt->text()});
   request.thinks = thinks, request.settings = std::move(settings);
   answer_request(*served, request, out, body.warnings(), reply);

@@ -53,6 +53,19 @@ TEST_CASE("api/models: a request of ollama without a prompt loads or unloads its
     CHECK(test.unloaded == "story");
     CHECK(test.wish.name.empty());  // it was not loaded for that
   }
+  // What else it sets is checked, before the model is unloaded.
+  test.unloaded = "";
+  for (const auto& [path, field, value] :
+       {std::tuple{"/api/chat", "function_call", json::object()},
+        std::tuple{"/api/chat", "top_logprobs", json(1)},
+        std::tuple{"/api/chat", "think", json("much")}, std::tuple{"/api/generate", "raw", json(1)},
+        std::tuple{"/api/generate", "options", json{{"num_predict", "x"}}}})
+    for (const json& keep : {json(0), json(300)})
+      CHECK_MESSAGE(
+          contains(test.post(path, {{"keep_alive", keep}, {field, value}}, 400).dump(), field),
+          path);
+  CHECK(test.unloaded.empty());
+  CHECK(test.post("/api/chat", {{"stream", false}, {"colour", 1}})["warnings"].size() == 1);
   CHECK(contains(
       test.post("/api/chat", {{"model", "x"}, {"keep_alive", 0}}, 404)["error"].get<std::string>(),
       "x"));
