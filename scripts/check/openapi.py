@@ -43,7 +43,7 @@ def main():
             settings.write_text(SETTINGS)
             done = subprocess.run(
                 [TOOL, f"--config-file={settings}", "run", address + "/openapi.json",
-                 "--wait-for-schema=30", f"--max-time={SECONDS}", "--no-shrink", "--workers=2",
+                 "--wait-for-schema=30", f"--max-time={SECONDS}", "--no-shrink",
                  "--request-timeout=60", "--warnings=off"], cwd=folder)
             assert server.poll() is None, "the server has ended"
         finally:
