@@ -77,7 +77,8 @@ void list_ollama_running(Api& api, const Call&, Reply& reply) {
 // Under GGUF's names, as ollama's clients expect them.
 OrderedJson metadata_of(const Metadata& meta) {
   OrderedJson json = OrderedJson::object();
-  for (const auto& [key, value] : gguf_metadata(meta).all()) {
+  const Metadata named = gguf_metadata(meta);
+  for (const auto& [key, value] : named.all()) {
     if (const auto* text = std::get_if<std::string>(&value.data))
       json[key] = *text;
     else if (const auto* whole = std::get_if<int64_t>(&value.data))

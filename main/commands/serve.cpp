@@ -136,7 +136,7 @@ class Offered {
     }
     if (!left_out.empty())
       put_notice(fmt::format("not offered, because chaski cannot run them (chaski list): {}",
-                           fmt::join(left_out, ", ")));
+                             fmt::join(left_out, ", ")));
   }
   static bool runs(const std::string& path) {
     try {

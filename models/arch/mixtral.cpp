@@ -1,5 +1,5 @@
-// Mixtral: Mistral whose layers all have experts. Its GGUF files and the names of its tensors are in
-// llama.cpp.
+// Mixtral: Mistral whose layers all have experts. Its GGUF files and the names of its tensors are
+// in llama.cpp.
 #include "models/blocks/experts.h"
 
 namespace chaski {
