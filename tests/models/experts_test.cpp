@@ -6,6 +6,7 @@
 #include "engine/session/engine.h"
 #include "models/import/import.h"
 #include "tests/kit/import_support.h"
+#include "tests/kit/program.h"
 #include "tests/kit/support.h"
 
 using namespace chaski;
@@ -32,9 +33,12 @@ struct Changed {
   void rename(const std::string& tensor, const std::string& to) {
     header[to] = header.at(tensor), header.erase(tensor);
   }
-  std::string refusal() {
+  void write() const {
     write_file(temp / "config.json", config.dump());
     write_file(temp / "model.safetensors", safetensors(header.dump(), buffer));
+  }
+  std::string refusal() {
+    write();
     return error_of([&] {
              EngineOptions o;
              o.model = temp.path;
@@ -75,6 +79,17 @@ TEST_CASE("experts: numbers that do not fit together are refused by name") {
   CHECK(contains(refusal("num_experts", 1), "model.expert_count is 1, expected at least 2"));
   CHECK(contains(refusal("moe_intermediate_size", 24),
                  "model.expert_feed_forward_length is 24, expected a multiple of 16"));
+}
+
+TEST_CASE("experts: config.json alone cannot ask for 50 million tensors") {
+  Changed changed;
+  changed.config["num_hidden_layers"] = 4096, changed.config["num_experts"] = 4096;
+  changed.write();
+  const std::string limit = "ulimit -v 1000000; exec ";  // KiB
+  const Outcome outcome =
+      Program({"-c", limit + chaski_binary() + " inspect " + changed.temp.path}, "", "", "/bin/sh")
+          .wait();
+  check_one_line(outcome, 3, "tensor layer");
 }
 
 TEST_CASE("experts: a decode step reads those that its tokens choose") {

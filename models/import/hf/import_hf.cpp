@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -36,7 +37,10 @@ class HfImport {
     const std::unique_ptr<Model> model = model_of(source_.meta);
     model->tensors(facts_);
     for (const TensorSlot& slot : facts_.all())
-      if (!slot.hf.empty()) list_slot(slot);
+      if (slot.hf.find('*') != std::string::npos)
+        one_by_one_.emplace(slot.hf, slot);
+      else if (!slot.hf.empty())
+        slots_.emplace(slot.hf, slot);
   }
 
   ModelSource run() {
@@ -58,24 +62,29 @@ class HfImport {
   }
 
  private:
-  // Experts that the file has one by one are read one by one, and then put one below the other.
-  void list_slot(const TensorSlot& slot) {
-    const size_t star = slot.hf.find('*');
-    if (star == std::string::npos) {
-      slots_.emplace(slot.hf, slot);
-      return;
-    }
-    one_by_one_.push_back(slot);
-    for (int64_t i = 0; i < slot.experts; ++i) {
-      TensorSlot one = slot;
-      one.name = name_of_expert(slot, i), one.rows = slot.rows / slot.experts;
-      one.hf.replace(star, 1, std::to_string(i));
-      expert_names_.insert(one.name);
-      slots_.emplace(one.hf, one);
+  // Experts that the file has one by one are read one by one, and then put one below the other. An
+  // expert gets a slot when the file has a tensor of its name: config.json alone could ask for 50
+  // million of them.
+  void list_expert(const std::string& theirs) {
+    for (size_t begin = 0, end; begin < theirs.size(); begin = end + 1) {
+      end = std::min(theirs.find('.', begin), theirs.size());
+      const std::string number = theirs.substr(begin, end - begin);
+      int64_t i = 0;
+      const auto [last, error] = std::from_chars(number.data(), number.data() + number.size(), i);
+      if (error != std::errc() || std::to_string(i) != number) continue;
+      std::string starred = theirs;
+      const auto [slot, end_slot] =
+          one_by_one_.equal_range(starred.replace(begin, number.size(), "*"));
+      for (auto at = slot; at != end_slot; ++at)
+        if (i >= 0 && i < at->second.experts) add_expert(at->second, theirs, i);
     }
   }
-  static std::string name_of_expert(const TensorSlot& slot, int64_t i) {
-    return fmt::format("{}.{}", slot.name, i);
+  void add_expert(const TensorSlot& slot, const std::string& theirs, int64_t i) {
+    TensorSlot one = slot;
+    one.name = fmt::format("{}.{}", slot.name, i), one.hf = theirs;
+    one.rows = slot.rows / slot.experts;
+    experts_[one.name] = {slot.name, i};
+    slots_.emplace(theirs, one);
   }
 
   void read_files() {
@@ -116,10 +125,12 @@ class HfImport {
 
   // The slots of a name like "model.layers.3.mlp.up_proj.weight". A tensor of several parts has
   // several slots.
-  auto slots_of(std::string_view theirs) const {
+  auto slots_of(std::string_view theirs) {
     if (config_.of_text) drop_prefix(theirs, "model."), drop_prefix(theirs, "language_model.");
     drop_prefix(theirs, facts_.hf_prefix);
-    return slots_.equal_range(std::string(theirs));
+    const std::string name(theirs);
+    if (!slots_.contains(name)) list_expert(name);
+    return slots_.equal_range(name);
   }
 
   // Causal masks and tables that older versions of transformers stored with the weights.
@@ -319,16 +330,18 @@ class HfImport {
   }
 
   void stack_experts() {
-    std::map<std::string, TensorSource> read;
+    std::map<std::string, std::map<int64_t, TensorSource>> read;
     std::erase_if(source_.tensors, [&](TensorSource& t) {
-      return expert_names_.count(t.info.name) && read.emplace(t.info.name, std::move(t)).second;
+      const auto of = experts_.find(t.info.name);
+      return of != experts_.end() &&
+             read[of->second.first].try_emplace(of->second.second, std::move(t)).second;
     });
-    for (const TensorSlot& slot : one_by_one_) {
+    for (const TensorSlot& slot : facts_.all()) {
+      const auto found = read.find(slot.name);
+      if (found == read.end()) continue;
       std::vector<TensorSource> experts;
-      for (int64_t i = 0; i < slot.experts; ++i)
-        if (const auto one = read.find(name_of_expert(slot, i)); one != read.end())
-          experts.push_back(std::move(one->second));
-      if (!experts.empty()) source_.tensors.push_back(stack_of(slot, std::move(experts)));
+      for (auto& [i, one] : found->second) experts.push_back(std::move(one));
+      source_.tensors.push_back(stack_of(slot, std::move(experts)));
     }
   }
 
@@ -384,7 +397,7 @@ class HfImport {
     const TensorSlot* slot = nullptr;
     const SafeTensor* tensor = nullptr;
   };
-  Stored stored(Role role) const {
+  Stored stored(Role role) {
     Stored found;
     for (const auto& [hf, slot] : slots_)
       if (slot.role == role) found.slot = &slot;
@@ -409,8 +422,9 @@ class HfImport {
   HfConfig config_;
   Slots facts_;
   std::multimap<std::string, TensorSlot> slots_;  // by Hugging Face names
-  std::vector<TensorSlot> one_by_one_;            // of experts that have a tensor each
-  std::set<std::string> expert_names_;            // of those tensors, in our spelling
+  std::multimap<std::string, TensorSlot>
+      one_by_one_;  // experts with a tensor each, by names with *
+  std::map<std::string, std::pair<std::string, int64_t>> experts_;  // their slot and number
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
   std::set<std::string> names_;  // of tensors_
