@@ -74,9 +74,9 @@ Conversations::Conversations(std::string folder, uint64_t most_bytes)
     fail(Exit::io, "{}: cannot be written: {}", folder_, std::generic_category().message(errno));
 }
 
-std::string Conversations::folder_of(const std::string& key) const {
+std::string Conversations::folder_of(const std::string& owner) const {
   Sha256 sum;
-  sum.add(std::as_bytes(std::span(key)));
+  sum.add(std::as_bytes(std::span(owner)));
   const std::string path = (fs::path(folder_) / sum.finish().substr(0, kOwnerDigits)).string();
   make_folder(path);
   return path;
@@ -110,11 +110,11 @@ void Conversations::write(const std::string& folder, const std::string& id,
   if (const Field given = parsed.fields()["id"]; given.text() != id)
     given.wrong(id + ", as in the path");
   const auto time = int64_t(parsed.fields()["changed"].number(from_to(0, kMostTime)));
-  const std::scoped_lock lock(mutex_);
   const std::string path = (fs::path(folder) / (id + std::string(kEnding))).string();
   std::error_code none;
-  const bool is_new = !fs::exists(path, none);
-  const uint64_t before = is_new ? 0 : fs::file_size(path, none);
+  const uint64_t size = fs::file_size(path, none);
+  const bool is_new = bool(none);
+  const uint64_t before = is_new ? 0 : size;
   size_t files = 0;
   each_file(folder, [&](const std::string&, const std::string&, uint64_t) { ++files; });
   if (is_new && files >= kMostFiles)
@@ -133,8 +133,9 @@ void Conversations::write(const std::string& folder, const std::string& id,
 }
 
 std::string Conversations::answer(std::string_view method, std::string_view path,
-                                  const std::string& body, const std::string& key) {
-  const std::string folder = folder_of(key);
+                                  const std::string& body, const std::string& owner) {
+  const std::scoped_lock lock(mutex_);
+  const std::string folder = folder_of(owner);
   if (path == kPath) {
     if (method != "GET")
       refuse(405, "method_not_allowed", "the list of conversations is read only");

@@ -56,7 +56,6 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
     std::istringstream words(line);
     ApiKey key;
     if (!(words >> key.key) || key.key.starts_with('#')) continue;
-    key.name = fmt::format("key {}", keys.size() + 1);
     for (std::string word; words >> word && !word.starts_with('#');) {
       const size_t equals = std::min(word.find('='), word.size());
       const std::string name = word.substr(0, equals),
@@ -74,7 +73,7 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
              "minute)",
              path, number, escaped(word));
     }
-    if (std::ranges::count(keys, key.name, &ApiKey::name) > 0)
+    if (!key.name.empty() && std::ranges::count(keys, key.name, &ApiKey::name) > 0)
       fail(Exit::bad_file, "{}: line {}: the name {} is taken, expected another one", path, number,
            escaped(key.name));
     keys.push_back(std::move(key));
@@ -125,7 +124,7 @@ std::string Gate::check_key(std::string_view authorization, std::string_view x_a
     throw ApiError(401, "authentication_error", "invalid_api_key",
                    given.empty() ? "the request has no API key, expected Authorization: Bearer KEY"
                                  : "the API key is unknown, expected one of --api-keys");
-  Use& use = used_[found->name];
+  Use& use = used_[found->owner()];
   const Clock::time_point now = Clock::now();
   while (!use.requests.empty() && now - use.requests.front() > kMinute) use.requests.pop_front();
   int tokens = 0;
@@ -144,12 +143,12 @@ std::string Gate::check_key(std::string_view authorization, std::string_view x_a
     expect_below(int(use.requests.size()), found->requests, "requests", use.requests.front());
   if (!use.tokens.empty()) expect_below(tokens, found->tokens, "tokens", use.tokens.front().first);
   if (found->requests > 0) use.requests.push_back(now);
-  return found->name;
+  return found->owner();
 }
 
-void Gate::count_tokens(const std::string& name, int tokens) {
-  const auto key = std::ranges::find(keys_, name, &ApiKey::name);
-  if (key != keys_.end() && key->tokens > 0) used_[name].tokens.emplace_back(Clock::now(), tokens);
+void Gate::count_tokens(const std::string& owner, int tokens) {
+  const auto key = std::ranges::find(keys_, owner, &ApiKey::owner);
+  if (key != keys_.end() && key->tokens > 0) used_[owner].tokens.emplace_back(Clock::now(), tokens);
 }
 
 }  // namespace chaski

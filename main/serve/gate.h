@@ -14,8 +14,11 @@ namespace chaski {
 
 // A key with the most requests and tokens that it may have in a minute; 0: no limit.
 struct ApiKey {
-  std::string key, name;
+  std::string key, name;  // the name may be empty
   int requests = 0, tokens = 0;
+  // Whose requests it counts: its name keeps them when the key is replaced, and a key without one
+  // has its own wherever it stands in the file.
+  std::string owner() const { return name.empty() ? "key " + key : "name " + name; }
 };
 // One key a line, after it "name=NAME requests=N tokens=N" in any order. A word that begins with #
 // begins a comment. Names differ. Throws Error(io | bad_file) that names the line.
@@ -39,10 +42,10 @@ class Gate {
   // pages of other origins that no flag allows.
   std::string check_origin(std::string_view origin, std::string_view host) const;
   // Takes the key of "Authorization: Bearer KEY" or "x-api-key: KEY", and counts the request.
-  // Returns the name of the key. Throws ApiError (401, 429).
+  // Returns the owner of the key, empty without --api-keys. Throws ApiError (401, 429).
   std::string check_key(std::string_view authorization, std::string_view x_api_key);
   // Counts tokens of answers to requests with this key.
-  void count_tokens(const std::string& name, int tokens);
+  void count_tokens(const std::string& owner, int tokens);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -53,7 +56,7 @@ class Gate {
 
   const Options options_;
   std::vector<ApiKey> keys_;
-  std::map<std::string, Use> used_;  // in the last minute, by the name of a key
+  std::map<std::string, Use> used_;  // in the last minute, by the owner of a key
 };
 
 }  // namespace chaski

@@ -77,3 +77,23 @@ TEST_CASE("serve/--store: each API key sees its own conversations") {
   CHECK(server.get(kAll, two).json()["conversations"].empty());
   CHECK(server.get(kAll + "/a", two).status == 404);
 }
+
+TEST_CASE("serve/--store: keys keep their conversations when the file of keys changes") {
+  const TempFolder folder;
+  const std::string keys = write_file(folder / "keys", "one\ntwo\nthree name=anna\n");
+  Serving server({"--no-log", "--store", folder / "store", "--api-keys", keys});
+  const auto as = [](const std::string& key) { return "x-api-key: " + key + "\r\n"; };
+  for (const std::string key : {"one", "two", "three"})
+    CHECK(server.post(kAll + "/" + key, conversation(key), as(key)).status == 200);
+  write_file(keys, "two\nfour name=anna\n");
+  server.program().signal(SIGHUP);
+  CHECK(soon([&] { return server.get(kAll, as("one")).status == 401; }));
+  const auto ids = [&](const std::string& key) {
+    std::vector<std::string> all;
+    for (const json& one : server.get(kAll, as(key)).json()["conversations"])
+      all.push_back(one["id"]);
+    return all;
+  };
+  CHECK(ids("two") == std::vector<std::string>{"two"});
+  CHECK(ids("four") == std::vector<std::string>{"three"});
+}
