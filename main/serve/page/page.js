@@ -87,7 +87,7 @@ const unsaved = new Set();
 
 async function saveNow() {
   for (const conversation of [...unsaved]) {
-    unsaved.delete(conversation);
+    if (!unsaved.delete(conversation)) continue;  // deleted while others were saved
     try {
       await store.saveConversation(conversation);
       store.tellOthers(conversation.id);
@@ -95,7 +95,8 @@ async function saveNow() {
       app.say(`This browser did not keep the conversation: ${fault.message}. Export it.`, 'error');
     }
     try {
-      await saveRemote(conversation);
+      await saveRemote(conversation,
+        () => app.conversations.get(conversation.id) === conversation);
     } catch (fault) {
       app.say(`The server did not keep the conversation: ${fault.message}`, 'error');
     }
@@ -172,9 +173,13 @@ app.remove = async (conversation) => {
 // Brings the conversations here and on the server together.
 app.exchange = async () => {
   try {
+    const before = new Set(app.conversations.keys());
     for (const conversation of await exchange(app.conversations)) {
       const {id} = conversation;
-      if (Object.values(app.conversations.get(id)?.nodes ?? {}).some(runOf)) continue;
+      const own = app.conversations.get(id);
+      // It was deleted or changed here while the others came.
+      if (before.has(id) && !own || own?.changed >= conversation.sent) continue;
+      if (Object.values(own?.nodes ?? {}).some(runOf)) continue;
       app.conversations.set(id, conversation);
       await store.saveConversation(conversation);
       if (id === app.current.id) app.open(conversation);

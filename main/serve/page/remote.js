@@ -7,6 +7,7 @@ import {conversationFrom} from './transfer.js';
 
 const kPath = 'page/api/conversations';
 let offered = false;
+const sending = new Map();  // by id: settles when what was being sent has come to its end
 
 // Whether the server keeps conversations. Asks it.
 export async function askRemote() {
@@ -35,17 +36,31 @@ function pathOf(id) {
   return `${kPath}/${encodeURIComponent(id)}`;
 }
 
-// Sends a conversation that was changed since it was sent.
-export async function saveRemote(conversation) {
+async function send(conversation, isKept) {
   const {changed} = conversation;
-  if (!remoteWanted() || changed <= (conversation.sent ?? 0)) return;
+  if (!remoteWanted() || !isKept() || changed <= (conversation.sent ?? 0)) return;
   await ask(pathOf(conversation.id), {method: 'POST', body: JSON.stringify(conversation)});
   conversation.sent = changed;
-  await saveConversation(conversation);
+  if (isKept()) await saveConversation(conversation);
 }
 
+// Sends a conversation that was changed since it was sent. `isKept()` is false when it has been
+// deleted or replaced, before or while it is sent.
+export function saveRemote(conversation, isKept) {
+  const {id} = conversation;
+  const before = sending.get(id) ?? Promise.resolve();
+  const sent = before.then(() => send(conversation, isKept));
+  const end = sent.catch(() => {}).then(() => {
+    if (sending.get(id) === end) sending.delete(id);
+  });
+  sending.set(id, end);
+  return sent;
+}
+
+// Waits for a conversation that is being sent, which would be there again.
 export async function deleteRemote(id) {
   if (!remoteWanted()) return;
+  await sending.get(id);
   try {
     await ask(pathOf(id), {method: 'DELETE'});
   } catch (fault) {
@@ -61,7 +76,8 @@ export async function exchange(conversations) {
   const {conversations: list} = await (await ask(kPath)).json();
   const there = new Map(list.map(({id, changed}) => [id, changed]));
   for (const conversation of conversations.values()) {
-    if (conversation.changed > (there.get(conversation.id) ?? 0)) await saveRemote(conversation);
+    if (conversation.changed <= (there.get(conversation.id) ?? 0)) continue;
+    await saveRemote(conversation, () => conversations.get(conversation.id) === conversation);
   }
   const newer = [];
   for (const [id, changed] of there) {
