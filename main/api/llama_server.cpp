@@ -70,6 +70,7 @@ struct LlamaAsked {
   std::vector<std::vector<TokenId>> prompts;
   AnswerSettings settings;
   StreamChoice stream;
+  bool keeps_prompts = false;       // a shift of the context keeps each whole
   bool tokens = false;              // the response has them
   std::vector<std::string> fields;  // "generation_settings/seed": only these; empty: all
 };
@@ -84,8 +85,10 @@ class LlamaReply {
     std::vector<std::string> texts(asked_.prompts.size());
     answer_all(int(texts.size()), [&](int i) {
       const size_t text = size_t(i);
+      AnswerSettings settings = asked_.settings;
+      if (asked_.keeps_prompts) settings.request.keep = int(asked_.prompts[text].size());
       const GenerateResult result =
-          complete_text(served_, {asked_.prompts[text], asked_.settings}, 0, reply_.gone(),
+          complete_text(served_, {asked_.prompts[text], settings}, 0, reply_.gone(),
                         [&](const ChatEvent& event) { take(text, event); });
       texts[text] = whole(text, result, warnings);
       if (!asked_.stream.stream) return;
@@ -221,7 +224,8 @@ void answer_text(Api& api, Body& body, const ServedModel& served, LlamaAsked ask
     if (const int n = most->whole(0, kMostProbabilities); n > 0) settings.scored = n;
   if (const auto keep = fields.find("n_keep")) {
     const int n = keep->whole(-1);
-    settings.keep = n < 0 ? int(asked.prompts[0].size()) : n;
+    asked.keeps_prompts = n < 0;
+    if (n >= 0) settings.keep = n;
   }
   limit_tokens(api, asked.settings);
   asked.stream = read_stream(fields);
