@@ -48,7 +48,11 @@ std::vector<TokenId> tokens_of_input(const ServedModel& served, const Field& inp
   if (tokens.empty()) input.refuse("is empty, expected a text or token ids");
   const auto most = size_t(served.engine().context_length());
   if (tokens.size() > most && !truncates) throw too_long(int(tokens.size()), int(most));
-  tokens.resize(std::min(tokens.size(), most));
+  if (tokens.size() <= most) return tokens;
+  // The token that closes a text stays: a model may pool its state.
+  const TokenId last = tokens.back();
+  tokens.resize(most);
+  if (input.is_text() && last == tokenizer.eos()) tokens.back() = last;
   return tokens;
 }
 
