@@ -64,10 +64,10 @@ std::vector<TokenId> Conversation::prompt() const {
 std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt,
                                           std::optional<size_t>* rewritten) const {
-  const std::vector<ChatMessage> shown = tool_calling_.shown(messages);
+  std::vector<size_t> sources;
+  const std::vector<ChatMessage> shown = tool_calling_.shown(messages, &sources);
   std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
-  // A system message may be in front that the conversation does not have.
-  if (rewritten && *rewritten) **rewritten = std::min(**rewritten, messages.size() - 1);
+  if (rewritten && *rewritten) *rewritten = sources[**rewritten];
   return tokens;
 }
 

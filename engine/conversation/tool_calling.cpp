@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <utility>
 
 #include "engine/conversation/own_template.h"
@@ -62,8 +63,15 @@ ToolCalling::ToolCalling(const ToolOptions& options, const ChatTemplate& format,
   forced_ = parse_json_schema({"--tools", schema, Exit::bad_file});
 }
 
-std::vector<ChatMessage> ToolCalling::shown(std::span<const ChatMessage> messages) const {
-  if (description_.empty()) return {messages.begin(), messages.end()};
+std::vector<ChatMessage> ToolCalling::shown(std::span<const ChatMessage> messages,
+                                            std::vector<size_t>* sources) const {
+  std::vector<size_t> from = {0};
+  if (description_.empty()) {
+    from.resize(messages.size());
+    std::iota(from.begin(), from.end(), 0);
+    if (sources) *sources = std::move(from);
+    return {messages.begin(), messages.end()};
+  }
   std::vector<ChatMessage> all = {{"system", description_}};
   bool after_result = false;  // results of several calls are one message
   for (const ChatMessage& m : messages) {
@@ -82,7 +90,9 @@ std::vector<ChatMessage> ToolCalling::shown(std::span<const ChatMessage> message
         all.back().content += (all.back().content.empty() ? "" : "\n") + text_of(call, *syntax_);
     }
     after_result = is_result;
+    if (from.size() < all.size()) from.push_back(size_t(&m - messages.data()));
   }
+  if (sources) *sources = std::move(from);
   return all;
 }
 

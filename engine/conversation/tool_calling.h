@@ -35,8 +35,11 @@ class ToolCalling {
   // The rules of a forced call, between syntax()->opens and syntax()->closes; null: not forced.
   const std::shared_ptr<const Rules>& forced() const { return forced_; }
   // The same messages, as a template without tools can show them: the tools are described in the
-  // system message, and calls and results are text. Else the messages as they are.
-  std::vector<ChatMessage> shown(std::span<const ChatMessage> messages) const;
+  // system message, and calls and results are text. Else the messages as they are. `sources`, if
+  // not null, receives the index of the first message that each comes from; the description in
+  // front has 0.
+  std::vector<ChatMessage> shown(std::span<const ChatMessage> messages,
+                                 std::vector<size_t>* sources = nullptr) const;
   // A line for the user if calls stay text, else empty.
   const std::string& notice() const { return notice_; }
 
