@@ -16,8 +16,15 @@ rmdir "$root/usr/share/zsh/site-functions"
 gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 644 LICENSE "$root/usr/share/doc/chaski/copyright"
 
-# dpkg keeps a changed config file, and the units start with the next boot or by hand.
+# dpkg keeps a changed config file. Nothing starts or enables the units: the administrator does. systemd reads the new unit after
+# an upgrade.
 echo /etc/chaski/serve.toml > "$root/DEBIAN/conffiles"
+cat > "$root/DEBIAN/postinst" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
+END
+chmod 755 "$root/DEBIAN/postinst"
 
 # dpkg-shlibdeps needs the description of a source package, of which it uses only the name.
 printf 'Source: chaski\n\nPackage: chaski\nArchitecture: any\n' > "$folder/debian/control"
