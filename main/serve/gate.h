@@ -16,8 +16,8 @@ namespace chaski {
 struct ApiKey {
   std::string key, name;  // the name may be empty
   int requests = 0, tokens = 0;
-  // Whose requests it counts: its name keeps them when the key is replaced, and a key without one
-  // has its own wherever it stands in the file.
+  // Identifies the client in counts and conversations: by the name, also when the key is replaced;
+  // without a name by the key, at any line of the file.
   std::string owner() const { return name.empty() ? "key " + key : "name " + name; }
 };
 // One key a line, after it "name=NAME requests=N tokens=N" in any order. A word that begins with #
