@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <tuple>
 
@@ -29,7 +30,9 @@ bool remove_if_unlocked(const fs::path& path) {
 
 }  // namespace
 
-void mark_used(const std::string& path) { ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+bool mark_used(const std::string& path) {
+  return ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 || errno != ENOENT;
+}
 
 struct BoundedFolder::File {
   fs::file_time_type time;

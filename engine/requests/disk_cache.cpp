@@ -77,16 +77,25 @@ DiskCache::~DiskCache() {
 void DiskCache::open(const std::string& folder) {
   Engine& engine = *inbox_.model()->engine();
   keys_.emplace(engine);
+  own_ = (std::filesystem::path(folder) / keys_->model().substr(0, kFolderDigits)).string();
+  make_own_folder();
+  answers_.emplace(own_, 0);
+  if (!has_kept_pages(engine)) return;
+  prefixes_ = std::make_unique<PrefixFiles>(own_, [&](const std::string& path, const Error& error) {
+    if (error.code != Exit::bad_file) return;
+    fault(std::string(error.what()) + ": its prompt will be read again", path);
+    bound_->remove(path);
+  });
+}
+
+// The folder may be gone, because its files may be removed while the server runs.
+void DiskCache::make_own_folder() const {
   std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  const std::string own =
-      (std::filesystem::path(folder) / keys_->model().substr(0, kFolderDigits)).string();
+  std::filesystem::create_directories(std::filesystem::path(own_).parent_path(), failed);
   // Prompts are private.
-  if (!failed && ::mkdir(own.c_str(), 0700) != 0 && errno != EEXIST)
+  if (!failed && ::mkdir(own_.c_str(), 0700) != 0 && errno != EEXIST)
     failed = std::error_code(errno, std::generic_category());
-  if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", own, failed.message());
-  answers_.emplace(own, 0);
-  if (has_kept_pages(engine)) prefixes_ = std::make_unique<PrefixFiles>(own);
+  if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", own_, failed.message());
 }
 
 void DiskCache::fault(const std::string& line, const std::string& what) {
@@ -262,6 +271,7 @@ void DiskCache::work() {
 // An Error of the disk costs the file and nothing else.
 void DiskCache::write(const Work& work) {
   try {
+    make_own_folder();
     if (!work.answer) return write_prefix(work.text);
     const uint64_t bytes = AnswerCache::file_bytes(work.key, *work.answer);
     if (!bound_->make_room(bytes)) return;

@@ -74,6 +74,7 @@ class DiskCache {
     std::vector<TokenId> text;
   };
   void open(const std::string& folder);
+  void make_own_folder() const;
   std::optional<GenerateResult> find(const std::string& key, std::span<const TokenId> prompt,
                                      const GenerateOptions& options,
                                      std::vector<std::string>& pieces);
@@ -91,6 +92,7 @@ class DiskCache {
   const std::shared_ptr<BoundedFolder> bound_;
   Inbox& inbox_;
   const Note note_;
+  std::string own_;  // the folder of the model
   std::optional<AnswerKeys> keys_;
   std::optional<AnswerCache> answers_;
   std::unique_ptr<PrefixFiles> prefixes_;  // null: the pages of this engine cannot be kept

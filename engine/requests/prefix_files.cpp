@@ -57,7 +57,7 @@ std::span<const std::byte> bytes_of(const T& list) {
 
 }  // namespace
 
-PrefixFiles::PrefixFiles(std::string folder) : folder_(std::move(folder)) {
+PrefixFiles::PrefixFiles(std::string folder, const Skipped& skipped) : folder_(std::move(folder)) {
   std::error_code none;
   for (auto at = fs::directory_iterator(folder_, none); at != fs::directory_iterator();
        at.increment(none)) {
@@ -68,7 +68,8 @@ PrefixFiles::PrefixFiles(std::string folder) : folder_(std::move(folder)) {
       Cursor in(path, mapped->bytes());
       Head head = head_of(in);
       add(path, std::move(head.tokens), head.first);
-    } catch (const Error&) {  // the folder's limit removes it in time
+    } catch (const Error& error) {
+      if (skipped) skipped(path, error);
     }
   }
 }
@@ -123,7 +124,12 @@ std::vector<PrefixFiles::Part> PrefixFiles::find(std::span<const TokenId> text) 
     }
   }
   // The beginning of the text is marked last: without it the others are of no use.
-  for (auto path = used.rbegin(); path != used.rend(); ++path) mark_used(*path);
+  for (auto path = used.rbegin(); path != used.rend(); ++path) {
+    if (mark_used(*path)) continue;
+    forget(*path);
+    // The parts after it are of no use without it.
+    parts.erase(std::ranges::find(parts, *path, &Part::path), parts.end());
+  }
   return parts;
 }
 

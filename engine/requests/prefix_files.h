@@ -5,6 +5,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "engine/text/tokenizer/tokenizer.h"
+#include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 
 namespace chaski {
@@ -22,9 +24,10 @@ class PrefixFiles {
  public:
   static constexpr const char* kEnding = ".prefix";
 
-  // Reads the tokens of all files, but no pages. A file that cannot be read is passed over. The
-  // folder must exist.
-  explicit PrefixFiles(std::string folder);
+  // Reads the tokens of all files, but no pages. A file whose tokens cannot be read is passed over;
+  // `skipped` is called with its path and the reason. The folder must exist.
+  using Skipped = std::function<void(const std::string& path, const Error& error)>;
+  explicit PrefixFiles(std::string folder, const Skipped& skipped = {});
 
   // Pages [first, end) of a text that a file has; it may have more.
   struct Part {
@@ -32,7 +35,8 @@ class PrefixFiles {
     int first = 0, end = 0;
     uint64_t sum = 0;  // of all tokens up to the end
   };
-  // The parts that cover the beginning of `text`, without gaps and from page 0 on.
+  // The parts that cover the beginning of `text`, without gaps and from page 0 on. A file that
+  // another program removed is noticed here within 10 seconds, or by read().
   std::vector<Part> find(std::span<const TokenId> text);
 
   // The pages of a part, which live as long as `file`.

@@ -112,6 +112,31 @@ TEST_CASE("disk cache: files cover a text without gaps, and no text takes those 
   CHECK(ends(text).empty());  // nothing without its beginning
 }
 
+TEST_CASE("disk cache: files that are gone or whose tokens are damaged are not found") {
+  const TempFolder folder;
+  std::vector<TokenId> text;
+  for (int i = 0; i < 96; ++i) text.push_back(i);
+  const std::vector<std::string> two(2, "page");
+  for (const size_t end : {32, 64, 96})
+    PrefixFiles(folder.path).write(std::span(text).first(end), two);
+  PrefixFiles files(folder.path);
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    paths.push_back(entry.path().string());
+  std::ranges::sort(paths);
+  REQUIRE(paths.size() == 3);
+  std::filesystem::remove(paths[1]);
+  CHECK(files.find(text).size() == 1);
+  CHECK(files.find(text)[0].path == paths[0]);
+  write_file(paths[2], read_file(paths[2]).substr(0, 100));  // in its tokens
+  std::vector<std::string> skipped;
+  const PrefixFiles again(folder.path, [&](const std::string& path, const Error& error) {
+    CHECK(error.code == Exit::bad_file);
+    skipped.push_back(path);
+  });
+  CHECK(skipped == std::vector{paths[2]});
+}
+
 TEST_CASE("disk cache: the least recently used files make room, and no other file is touched") {
   const TempFolder folder;
   const std::string own = folder / "model";

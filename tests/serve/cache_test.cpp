@@ -147,6 +147,28 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
   const Outcome outcome = server.program().wait();
   CHECK(lines_of(outcome.err).size() == 5);  // and the ready line
   CHECK(contains(outcome.err, prefix + ": is damaged"));
+  // A file that ends within its tokens is removed at the start.
+  write_file(prefix, read_file(prefix).substr(0, 100));
+  Serving after(caching(folder.path));
+  CHECK(cached_of(after.post("/v1/completions", asked("The house"))) == 0);
+  CHECK(!have(prefix));
+  CHECK(metric(after, "chaski_cache_faults_total") == 1);
+  after.program().signal(SIGTERM);
+  CHECK(contains(after.program().wait().err, prefix + ": "));
+}
+
+TEST_CASE("serve/--cache: a folder that is removed while the server runs is filled again") {
+  const TempFolder folder;
+  const Serving server(caching(folder.path));
+  fill(server);
+  for (const auto& entry : fs::directory_iterator(folder.path)) fs::remove_all(entry.path());
+  const double before = metric(server, "chaski_cache_writes_total");
+  CHECK(text_of(server.post("/v1/completions", asked("The dog"))) == alone("The dog"));
+  CHECK(soon([&] { return metric(server, "chaski_cache_writes_total") == before + 2; }));
+  CHECK(files_of(folder.path, ".answer").size() == 1);
+  CHECK(files_of(folder.path, ".prefix").size() == 1);
+  CHECK(metric(server, "chaski_cache_faults_total") == 0);
+  CHECK(metric(server, "chaski_cache_bytes") > 0);
 }
 
 TEST_CASE("serve/--cache: a folder that cannot be written, a full disk, a small limit") {
