@@ -103,6 +103,12 @@ class Browser:
         raise AssertionError(f'{what}: not within {seconds} s; the status line says '
                              f'"{self.text("#status")}"')
 
+    def until(self, holds, seconds=10):
+        """Waits until holds() is true, or the time is over."""
+        end = time.monotonic() + seconds
+        while not holds() and time.monotonic() < end:
+            time.sleep(0.1)
+
     def cdp(self, command, **params):
         return self.call('POST', '/goog/cdp/execute', {'cmd': command, 'params': params})
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from browser import Browser
-from page_inputs import HOSTILE, STUB, UNSTUB, conversation
+from page_inputs import HOSTILE, STUB, TWO_MODELS, UNSTUB, conversation
 
 DONE = ('return !document.querySelector(".message.running") && '
         'document.querySelector(".message.assistant:last-child .stats")?.textContent;')
@@ -358,16 +358,12 @@ class Check:
                 '.then((all) => done(all.conversations.length));')
         ask = lambda: b.call('POST', '/execute/async', {'args': [], 'script': kept})
         here = b.count('.entry')
-        end = time.monotonic() + 10
-        while ask() < here and time.monotonic() < end:
-            time.sleep(0.1)
+        b.until(lambda: ask() >= here)
         self.that(ask() == here, f'all {here} conversations are on the server')
         b.press('Escape')
         self.start({'max_tokens': 8, 'seed': 2})
         self.ask('A question for both browsers')
-        end = time.monotonic() + 10
-        while ask() <= here and time.monotonic() < end:
-            time.sleep(0.1)
+        b.until(lambda: ask() > here)
         answer = b.text(SHOWN)
         # Another browser: nothing is kept in it.
         b.call('POST', '/execute/async', {'args': [], 'script': '''
@@ -384,10 +380,15 @@ class Check:
               's.dispatchEvent(new Event("input"));')
         b.run('[...document.querySelectorAll(".entry .row button")][2].click();')
         b.run('document.querySelector(".sure").click();')
-        end = time.monotonic() + 10
-        while ask() > here and time.monotonic() < end:
-            time.sleep(0.1)
+        b.until(lambda: ask() <= here)
         self.that(ask() == here, 'one that is deleted here is deleted there')
+
+    def models(self):
+        self.b.run(TWO_MODELS)
+        self.b.wait('both models', 'return window.answered === 2;')
+        shown = self.b.text('#context-text')
+        self.that('2,222' in shown, f'the context is that of the model chosen last: {shown}')
+        self.reload()
 
     def hostile(self):
         b = self.b
@@ -533,7 +534,7 @@ class Check:
         self.b.requests()
         for part in [self.asking, self.typing, self.stopping, self.faults, self.thinking,
                      self.settings, self.replay, self.tokens, self.conversations, self.server,
-                     self.hostile, self.long_history, self.appearance]:
+                     self.models, self.hostile, self.long_history, self.appearance]:
             print(part.__name__.replace('_', ' '))
             try:
                 part()

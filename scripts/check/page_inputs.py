@@ -19,6 +19,24 @@ window.fetch = (address, options) => {
   return Promise.resolve(new Response(body, {status}));
 };
 '''
+# Chooses a model and then another one, which the server describes first.
+TWO_MODELS = '''
+window.realFetch ??= window.fetch;
+window.answered = 0;
+window.fetch = async (address, options) => {
+  const model = /props[?]model=(slow|fast)/.exec(String(address))?.[1];
+  if (!model) return window.realFetch(address, options);
+  await new Promise((done) => setTimeout(done, model === 'slow' ? 200 : 0));
+  setTimeout(() => ++window.answered, 50);
+  return Response.json({default_generation_settings: {n_ctx: model === 'slow' ? 1111 : 2222}});
+};
+const select = document.querySelector('#model');
+for (const model of ['slow', 'fast']) {
+  select.append(new Option(model));
+  select.value = model;
+  select.dispatchEvent(new Event('change'));
+}
+'''
 UNSTUB = 'if (window.realFetch) window.fetch = window.realFetch;'
 
 HOSTILE = [

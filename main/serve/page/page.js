@@ -415,15 +415,19 @@ app.connect = async () => {
 
 async function showModel() {
   const select = find('model');
-  select.title = `Model: ${select.value}`;
-  const model = app.models.find(({id}) => id === select.value);
+  const asked = select.value;
+  select.title = `Model: ${asked}`;
+  let props = {context: 0, settings: {}};
   try {
-    const props = await getProps(select.value);
-    app.context = props.context || model?.meta.n_ctx_train || 0;
-    app.defaults = props.settings;
+    props = await getProps(asked);
   } catch {
-    app.context = model?.meta.n_ctx_train || 0;
+    // A server without /props: its defaults are unknown.
   }
+  // Another model may have been chosen while the server answered.
+  if (asked !== select.value) return;
+  const {meta = {}} = app.models.find(({id}) => id === asked) ?? {};
+  app.context = props.context || meta.n_ctx || meta.n_ctx_train || 0;
+  app.defaults = props.settings;
   showComposer();
 }
 
@@ -496,9 +500,11 @@ function listen() {
       send();
     }
   });
-  find('model').addEventListener('change', () => {
+  find('model').addEventListener('change', async () => {
     store.remember('model', find('model').value);
-    showModel();
+    await showModel();
+    // It names the defaults of the model.
+    if (panel.panelShows('settings')) panel.openSettings(app);
   });
   const settings = () => panel.panelShows('settings') ? panel.closePanel() :
     panel.openSettings(app);
