@@ -151,7 +151,7 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
   write_file(prefix, read_file(prefix).substr(0, 100));
   Serving after(caching(folder.path));
   CHECK(cached_of(after.post("/v1/completions", asked("The house"))) == 0);
-  CHECK(!have(prefix));
+  CHECK(!fs::exists(prefix));
   CHECK(metric(after, "chaski_cache_faults_total") == 1);
   after.program().signal(SIGTERM);
   CHECK(contains(after.program().wait().err, prefix + ": "));
