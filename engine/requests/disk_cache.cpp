@@ -268,23 +268,31 @@ void DiskCache::work() {
   write_rest();
 }
 
-// An Error of the disk costs the file and nothing else.
+// An error of the disk or missing memory costs the file and nothing else.
 void DiskCache::write(const Work& work) {
   try {
-    make_own_folder();
-    if (!work.answer) return write_prefix(work.text);
-    const uint64_t bytes = AnswerCache::file_bytes(work.key, *work.answer);
-    if (!bound_->make_room(bytes)) return;
-    answers_->keep(work.key, *work.answer);
-    bound_->add(bytes);
+    try {
+      make_own_folder();
+      work.answer ? write_answer(work) : write_prefix(work.text);
+    } catch (const Error& error) {
+      // Of a disk that is full or read-only, every file would be one more note.
+      fault(std::string(error.what()) +
+                (work.answer ? ": the answer is not stored" : ": the prefix is not stored"),
+            "write");
+    }
+  } catch (const std::exception&) {  // std::bad_alloc: there is no memory for a note either
     const std::scoped_lock lock(mutex_);
-    ++facts_.writes, facts_.written_bytes += int64_t(bytes);
-  } catch (const Error& error) {
-    // Of a disk that is full or read-only, every file would be one more note.
-    fault(std::string(error.what()) +
-              (work.answer ? ": the answer is not stored" : ": the prefix is not stored"),
-          "write");
+    ++facts_.faults;
   }
+}
+
+void DiskCache::write_answer(const Work& work) {
+  const uint64_t bytes = AnswerCache::file_bytes(work.key, *work.answer);
+  if (!bound_->make_room(bytes)) return;
+  answers_->keep(work.key, *work.answer);
+  bound_->add(bytes);
+  const std::scoped_lock lock(mutex_);
+  ++facts_.writes, facts_.written_bytes += int64_t(bytes);
 }
 
 // Writes the pages of the text that no file has, as far as they are in memory.
@@ -324,7 +332,7 @@ void DiskCache::write_rest() {
   if (!prefixes_) return;
   for (auto text = once_.rbegin(); text != once_.rend(); ++text) {
     if (std::chrono::steady_clock::now() > end_) return;
-    write({.key = "", .answer = std::nullopt, .text = *text});
+    write({.key = "", .answer = std::nullopt, .text = std::move(*text)});
   }
 }
 

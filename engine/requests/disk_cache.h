@@ -60,7 +60,8 @@ class DiskCache {
                                                  // prefix of kAgain tokens had none
     int64_t prefix_tokens = 0;                   // read from files
     int64_t writes = 0, written_bytes = 0;       // files
-    int64_t faults = 0;                          // of the disk, and damaged files
+    int64_t faults = 0;                          // of the disk, damaged files, and files that
+                                                 // were not written for lack of memory
     BoundedFolder::Facts folder;                 // of all models
     Facts operator+(const Facts& other) const;
   };
@@ -84,6 +85,7 @@ class DiskCache {
   void add(Work work);
   void work();
   void write(const Work& work);
+  void write_answer(const Work& work);
   void write_prefix(std::span<const TokenId> text);
   void write_rest();
   // Counts it. Of several faults with the same `what`, the first one is noted.
