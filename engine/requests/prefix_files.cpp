@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "engine/machine/bounded_folder.h"
 #include "engine/pages/prefix_index.h"
@@ -48,6 +49,11 @@ Head head_of(Cursor& in) {
   const auto tokens = in.raw(n * sizeof(TokenId), "tokens");
   std::memcpy(head.tokens.data(), tokens.data(), tokens.size());
   return head;
+}
+
+bool is_there(const std::string& path) {
+  std::error_code none;
+  return fs::exists(path, none);
 }
 
 template <class T>
@@ -95,7 +101,36 @@ void PrefixFiles::forget(const std::string& path) {
   files_.erase(at);
 }
 
+// Asks the disk without the lock. No thread but the one that writes adds files meanwhile.
+size_t PrefixFiles::forget_missing() {
+  std::vector<std::string> paths;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [path, file] : files_) paths.push_back(path);
+  }
+  std::erase_if(paths, is_there);
+  const std::scoped_lock lock(mutex_);
+  const size_t before = files_.size();
+  std::set<const std::pair<const std::string, File>*> missing;
+  for (const std::string& path : paths)
+    if (const auto at = files_.find(path); at != files_.end()) missing.insert(&*at);
+  std::erase_if(by_sum_, [&](const auto& entry) { return missing.contains(entry.second); });
+  for (const std::string& path : paths) files_.erase(path);
+  most_files_ = std::max(kLeastFiles, 2 * files_.size());
+  return before - files_.size();
+}
+
 std::vector<PrefixFiles::Part> PrefixFiles::find(std::span<const TokenId> text) {
+  for (;;) {
+    std::vector<Part> parts = find_known(text);
+    const auto missing =
+        std::ranges::find_if(parts, [](const Part& part) { return !is_there(part.path); });
+    if (missing == parts.end()) return parts;
+    forget(missing->path);
+  }
+}
+
+std::vector<PrefixFiles::Part> PrefixFiles::find_known(std::span<const TokenId> text) {
   std::vector<Part> parts;
   std::vector<std::string> used;
   {
@@ -187,6 +222,10 @@ void PrefixFiles::write(std::span<const TokenId> text, std::span<const std::stri
   for (const auto& block : blocks) file.write(block);
   file.commit();
   add(path, {text.begin(), text.end()}, int(first));
+  std::unique_lock lock(mutex_);
+  const bool is_full = files_.size() > most_files_;
+  lock.unlock();
+  if (is_full) forget_missing();
 }
 
 }  // namespace chaski

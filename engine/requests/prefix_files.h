@@ -35,8 +35,8 @@ class PrefixFiles {
     int first = 0, end = 0;
     uint64_t sum = 0;  // of all tokens up to the end
   };
-  // The parts that cover the beginning of `text`, without gaps and from page 0 on. A file that
-  // another program removed is noticed here within 10 seconds, or by read().
+  // The parts that cover the beginning of `text`, without gaps and from page 0 on. Forgets files
+  // that are gone.
   std::vector<Part> find(std::span<const TokenId> text);
 
   // The pages of a part, which live as long as `file`.
@@ -49,22 +49,29 @@ class PrefixFiles {
 
   // The bytes of a file with these pages.
   static uint64_t file_bytes(std::span<const TokenId> text, std::span<const std::string> pages);
-  // Writes the last pages of `text`, whose tokens are whole pages. Throws Error(io).
+  // Writes the last pages of `text`, whose tokens are whole pages. One thread may call this. Throws
+  // Error(io).
   void write(std::span<const TokenId> text, std::span<const std::string> pages);
   // Forgets a file that is gone or damaged.
   void forget(const std::string& path);
+  // Forgets all files that are gone, and returns how many. write() calls this whenever twice as
+  // many files are known as existed the last time, so the memory follows the files of the folder.
+  size_t forget_missing();
 
  private:
+  static constexpr size_t kLeastFiles = 64;  // are known before write() looks for missing ones
   struct File {
     std::vector<TokenId> tokens;
     int first = 0;
     std::chrono::steady_clock::time_point marked = {};  // as used
   };
   void add(const std::string& path, std::vector<TokenId> tokens, int first);
+  std::vector<Part> find_known(std::span<const TokenId> text);
 
   const std::string folder_;
   std::mutex mutex_;                   // guards what follows
   std::map<std::string, File> files_;  // by path
+  size_t most_files_ = kLeastFiles;    // known ones, before missing ones are looked for
   // By the sum of all tokens up to the end of a page: the files that have the page.
   std::unordered_multimap<uint64_t, const std::pair<const std::string, File>*> by_sum_;
 };

@@ -108,8 +108,18 @@ TEST_CASE("disk cache: files cover a text without gaps, and no text takes those 
   const auto parts = files.find(other);
   CHECK(PrefixFiles::read(parts[1], other).pages.size() == 1);
   CHECK_THROWS_AS(PrefixFiles::read(files.find(text)[1], other), Error);
-  files.forget(parts[0].path);
+  const std::string removed = parts[0].path;
+  std::filesystem::remove(removed);
   CHECK(ends(text).empty());  // nothing without its beginning
+  files.write(std::span(text).first(64), four);
+  CHECK(have(removed));
+  CHECK(ends(text) == std::vector{4, 10});
+  CHECK(files.forget_missing() == 0);
+  std::filesystem::remove(parts[1].path);
+  CHECK(files.forget_missing() == 1);
+  CHECK(ends(text) == std::vector{4});
+  files.forget(removed);
+  CHECK(ends(text).empty());
 }
 
 TEST_CASE("disk cache: files that are gone or whose tokens are damaged are not found") {
