@@ -181,16 +181,20 @@ void DiskCache::read_prefix(std::span<const TokenId> prompt, const GenerateOptio
     if (at != in_memory_.end() && at->second == evicted) return;
   }
   int from = 0, read = 0;
+  bool whole = true;  // all parts are in memory
   inbox_.run([&](Engine& engine) { from = first_missing_page(engine, text, parts.back().end); });
   for (const PrefixFiles::Part& part : parts) {
     if (part.end <= from) continue;
+    whole = false;
     if (options.interrupt && options.interrupt->load()) break;
     const int done = put(part, text);
     read += done;
     if (done < part.end - part.first) break;
+    whole = true;
   }
   const std::scoped_lock lock(mutex_);
   if (read > 0) ++facts_.prefix_hits, facts_.prefix_tokens += read * kPage;
+  if (!whole) return;
   if (in_memory_.size() > kMostInMemory) in_memory_.clear();
   in_memory_[parts.back().sum] = evicted;
 }

@@ -216,5 +216,34 @@ TEST_CASE("disk cache: a stored answer has the events of the first one") {
   CHECK(notes.empty());
 }
 
+TEST_CASE("disk cache: a prefix whose reading was interrupted is read by the next request") {
+  const TempFolder folder;
+  const auto bound =
+      std::make_shared<BoundedFolder>(folder.path, DiskCache::endings(), uint64_t{1} << 30);
+  const auto engine = open_copy("");
+  const std::vector<TokenId> prompt = tokens_of(*engine, 150),
+                             too_long = tokens_of(*engine, engine->context_length() + 1);
+  GenerateOptions o = drawn(0.8, 1, 2);
+  o.random_seed = true;  // the answer is not stored
+  const DiskCache::Note note = [](const std::string& line) { FAIL_CHECK(line); };
+  {
+    Inbox inbox(std::make_shared<LoadedModel>(engine));
+    DiskCache cache(bound, folder.path, inbox, note);
+    for (int i = 0; i < 2; ++i) cache.generate(prompt, o, kUnheard);
+  }
+  CHECK(bound->facts().bytes > 0);
+  Inbox inbox(std::make_shared<LoadedModel>(open_copy("")));
+  DiskCache cache(bound, folder.path, inbox, note);
+  std::atomic<bool> interrupt = true;
+  o.interrupt = &interrupt;
+  // It has the same prefix, and ends before any token of it is read.
+  CHECK_THROWS_AS(cache.generate(too_long, o, kUnheard), Error);
+  CHECK(cache.facts().prefix_hits == 0);
+  interrupt = false;
+  cache.generate(prompt, o, kUnheard);
+  CHECK(cache.facts().prefix_hits == 1);
+  CHECK(cache.facts().prefix_tokens == 144);
+}
+
 }  // namespace
 }  // namespace chaski::test
