@@ -1,7 +1,5 @@
 #include "engine/machine/cache_folder.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -54,14 +52,12 @@ void add_lines(const std::string& path, std::span<const std::string> lines, size
   for (size_t i = first; i < all.size(); ++i) text += all[i] + "\n";
   std::error_code none;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
-  const mode_t before = ::umask(077);
   try {
-    AtomicFile file(path);
+    AtomicFile file(path, Permissions::owner_only);
     file.write(std::as_bytes(std::span(text)));
     file.commit();
   } catch (const Error&) {
   }
-  ::umask(before);
 }
 
 std::string kept_text(const std::string& name) {

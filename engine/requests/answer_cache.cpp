@@ -4,8 +4,6 @@
 //   str key, i32 finish, u8 complete, i32 prompt tokens, u64 n, n x i32 tokens, str text
 #include "engine/requests/answer_cache.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -187,18 +185,11 @@ void AnswerCache::keep(const std::string& key, const GenerateResult& result) con
   if (result.finish == Finish::interrupted || result.dropped_tokens > 0) return;
   Record rest = record_of(key, result);
   const uint64_t sum = checksum(rest.bytes().data(), rest.bytes().size());
-  const mode_t before = ::umask(077);
-  try {
-    AtomicFile file(path_of(key));
-    file.write(std::as_bytes(std::span(kAnswerMagic)));
-    file.write(std::as_bytes(std::span(&sum, 1)));
-    file.write(std::as_bytes(std::span(rest.bytes())));
-    file.commit();
-  } catch (...) {
-    ::umask(before);
-    throw;
-  }
-  ::umask(before);
+  AtomicFile file(path_of(key), Permissions::owner_only);
+  file.write(std::as_bytes(std::span(kAnswerMagic)));
+  file.write(std::as_bytes(std::span(&sum, 1)));
+  file.write(std::as_bytes(std::span(rest.bytes())));
+  file.commit();
   drop_oldest();
 }
 

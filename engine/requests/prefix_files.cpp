@@ -216,7 +216,7 @@ void PrefixFiles::write(std::span<const TokenId> text, std::span<const std::stri
   const std::string path = (fs::path(folder_) / fmt::format("{:08}-{:016x}{:016x}{}", first,
                                                             name.high64, name.low64, kEnding))
                                .string();
-  AtomicFile file(path);
+  AtomicFile file(path, Permissions::owner_only);
   file.write(bytes_of(kPrefixMagic));
   file.write(bytes_of(std::span(&sum, 1)));
   for (const auto& block : blocks) file.write(block);

@@ -30,14 +30,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// --- Open temporary files, in a table that a signal handler can read: no lock, no allocation. ---
+constexpr mode_t kOwnerOnly = 0600, kAnyone = 0666;
+
+// --- Open temporary files, in a table that a signal handler can read: no lock, no allocation. A
+// file that finds the table full is not in it: after a signal it stays until the next writer of its
+// name. ---
 
 enum SlotState : int { kFree, kFilling, kLive };
 struct Slot {
   std::atomic<int> state{kFree};
   char path[PATH_MAX];
 };
-constexpr int kSlots = 16;  // more files than one chaski ever writes at once
+constexpr int kSlots = 64;
 Slot slots[kSlots];
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler reads it");
 
@@ -49,7 +53,6 @@ void register_temporary(const std::string& path) {
     slot.state = kLive;
     return;
   }
-  ENSURE(false, "more files are written at once than a signal handler can clean up");
 }
 
 void unregister_temporary(const std::string& path) {
@@ -173,15 +176,16 @@ void put(int fd, const std::string& path, uint64_t offset, std::span<const std::
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path, Leftover leftover)
-    : path_(std::move(path)), leftover_(leftover) {
+AtomicFile::AtomicFile(std::string path, Leftover leftover, Permissions permissions)
+    : path_(std::move(path)), leftover_(leftover), permissions_(permissions) {
   if (fs::path(path_).filename().empty())
     fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
   path_ = resolve_links(path_).string();
-  const auto old_mode = mode_of_old(path_);
+  std::optional<mode_t> mode = mode_of_old(path_);
+  if (permissions_ == Permissions::owner_only) mode = kOwnerOnly;
   open_temporary();
   // file systems without permissions refuse this, which does no harm
-  if (old_mode) ::fchmod(fd_, *old_mode);
+  if (mode) ::fchmod(fd_, *mode);
 }
 
 // Creates a new unique name. Its lock says that the writer is alive: see remove_stale.
@@ -201,7 +205,8 @@ void AtomicFile::open_temporary() {
     const std::string name = fmt::format("{}{:08x}{:08x}.tmp", prefix, random(), random());
     temporary_ = (fs::path(path_).parent_path() / name).string();
     if (temporary_.size() >= PATH_MAX) fail(Exit::io, "{}: {}", path_, reason(ENAMETOOLONG));
-    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+                 permissions_ == Permissions::owner_only ? kOwnerOnly : kAnyone);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", path_, reason(errno));
     if (lock_new(fd_)) break;

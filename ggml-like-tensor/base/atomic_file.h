@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace chaski {
 
@@ -19,9 +20,17 @@ enum class Leftover {
   adopt,
 };
 
+// usual: the permissions of the file that is replaced; a new file has those of the umask.
+// owner_only: 0600, from the first byte on.
+enum class Permissions { usual, owner_only };
+
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path, Leftover leftover = Leftover::remove);  // throws Error(io)
+  // Throws Error(io).
+  explicit AtomicFile(std::string path, Leftover leftover = Leftover::remove,
+                      Permissions permissions = Permissions::usual);
+  AtomicFile(std::string path, Permissions permissions)
+      : AtomicFile(std::move(path), Leftover::remove, permissions) {}
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -45,6 +54,7 @@ class AtomicFile {
 
   std::string path_, temporary_, not_adopted_;
   const Leftover leftover_;
+  const Permissions permissions_;
   int fd_ = -1;
   uint64_t size_ = 0;
 };

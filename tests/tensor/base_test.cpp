@@ -173,6 +173,12 @@ TEST_CASE("base/atomic_file: permissions come from the umask or the old file") {
   chmod((tmp / "old").c_str(), 0604);
   CHECK(mode_after("new") == 0640u);
   CHECK(mode_after("old") == 0604u);
+  for (const char* name : {"private", "old"}) {
+    AtomicFile file(tmp / name, Permissions::owner_only);
+    CHECK(static_cast<unsigned>(fs::status(file.temporary()).permissions()) == 0600u);
+    file.commit();
+    CHECK(static_cast<unsigned>(fs::status(tmp / name).permissions()) == 0600u);
+  }
   umask(before);
 }
 
@@ -274,6 +280,16 @@ TEST_CASE("base/atomic_file: slots for the signal handler are released") {
     if (i % 2) file.commit();
   }
   CHECK(files_in(tmp.path) == 1);
+}
+
+TEST_CASE("base/atomic_file: any number of files are written at once") {
+  const TempFolder tmp;
+  std::vector<std::unique_ptr<AtomicFile>> all;
+  for (int i = 0; i < 100; i++)
+    all.push_back(std::make_unique<AtomicFile>(tmp / fmt::format("{}", i)));
+  for (int i = 0; i < 50; i++) all[size_t(i)]->commit();
+  all.clear();
+  CHECK(files_in(tmp.path) == 50);
 }
 
 TEST_CASE("base/checksum: XXH3-64, with any instruction set") {
