@@ -47,10 +47,15 @@ BoundedFolder::BoundedFolder(std::string folder, std::vector<std::string> ending
   make_room(0);
 }
 
-// The files, and facts_.bytes of them.
+// The files, and facts_.bytes of them. Reads the folder without mutex_, and counts what was added
+// meanwhile once more: too much until the next reading, never too little.
 std::vector<BoundedFolder::File> BoundedFolder::list() {
   std::vector<File> all;
-  facts_.bytes = 0, added_ = 0;
+  uint64_t bytes = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    added_ = 0, added_bytes_ = 0;
+  }
   std::error_code none;
   const auto is_ours = [&](const std::string& name, const std::string& between) {
     return std::ranges::any_of(endings_, [&](const std::string& ending) {
@@ -69,41 +74,54 @@ std::vector<BoundedFolder::File> BoundedFolder::list() {
       const uint64_t size = at->file_size(gone);
       const fs::file_time_type time = at->last_write_time(gone);
       if (gone) continue;
-      facts_.bytes += size;
+      bytes += size;
       if (!temporary) all.push_back({time, at->path(), size});
     }
+  const std::scoped_lock lock(mutex_);
+  facts_.bytes = bytes + added_bytes_;
   return all;
 }
 
-bool BoundedFolder::make_room(uint64_t more) {
+bool BoundedFolder::fits(uint64_t more) const {
   const std::scoped_lock lock(mutex_);
+  return facts_.bytes + more <= facts_.most_bytes;
+}
+
+bool BoundedFolder::make_room(uint64_t more) {
+  const auto is_new = [&] {
+    const std::scoped_lock lock(mutex_);
+    return more > 0 && added_ < kMostUnread;
+  };
   if (more > facts_.most_bytes) return false;
-  if (more > 0 && facts_.bytes + more <= facts_.most_bytes && added_ < kMostUnread) return true;
+  if (is_new() && fits(more)) return true;
+  const std::scoped_lock reading(reading_);
+  if (is_new() && fits(more)) return true;  // another thread has made room
   std::vector<File> all = list();
-  if (facts_.bytes + more <= facts_.most_bytes) return true;
   std::ranges::sort(all, [](const File& a, const File& b) {
     return std::tie(a.time, b.path) < std::tie(b.time, a.path);
   });
   for (const File& file : all) {
-    if (facts_.bytes + more <= facts_.most_bytes) break;
+    if (fits(more)) break;
     std::error_code failed;
     fs::remove(file.path, failed);  // false without a failure: another program has removed it
     if (failed) continue;
-    facts_.bytes -= file.bytes, ++facts_.removed;
+    const std::scoped_lock lock(mutex_);
+    facts_.bytes -= std::min(file.bytes, facts_.bytes), ++facts_.removed;
   }
-  return facts_.bytes + more <= facts_.most_bytes;
+  return fits(more);
 }
 
 void BoundedFolder::add(uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  facts_.bytes += bytes, ++added_;
+  facts_.bytes += bytes, added_bytes_ += bytes, ++added_;
 }
 
 void BoundedFolder::remove(const std::string& path) {
-  const std::scoped_lock lock(mutex_);
   std::error_code none;
   const uint64_t bytes = fs::file_size(path, none);
-  if (!none && fs::remove(path, none)) facts_.bytes -= std::min(bytes, facts_.bytes);
+  if (none || !fs::remove(path, none)) return;
+  const std::scoped_lock lock(mutex_);
+  facts_.bytes -= std::min(bytes, facts_.bytes);
 }
 
 BoundedFolder::Facts BoundedFolder::facts() const {

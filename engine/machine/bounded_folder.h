@@ -26,6 +26,7 @@ class BoundedFolder {
   // Removes a file of the folder, if it is there.
   void remove(const std::string& path);
 
+  // No call waits for the disk to return them.
   struct Facts {
     uint64_t bytes = 0, most_bytes = 0;
     int64_t removed = 0;  // by make_room(), without temporary files
@@ -35,12 +36,15 @@ class BoundedFolder {
  private:
   struct File;
   std::vector<File> list();
+  bool fits(uint64_t more) const;
 
   const std::string folder_;
   const std::vector<std::string> endings_;
-  mutable std::mutex mutex_;  // guards what follows
-  Facts facts_;
-  int added_ = 0;  // since the folder was read
+  std::mutex reading_;        // of the thread that reads the folder and removes files
+  mutable std::mutex mutex_;  // guards what follows, and is never held while the disk works
+  Facts facts_;               // most_bytes is constant
+  int added_ = 0;             // files, since the folder was read
+  uint64_t added_bytes_ = 0;
 };
 
 }  // namespace chaski
