@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <tuple>
+
+#include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
@@ -18,6 +21,7 @@ namespace {
 
 // Other programs write too, so the folder is read again after as many files of this one.
 constexpr int kMostUnread = 64;
+constexpr mode_t kPrivate = 0700, kOfOthers = 0077;
 
 // A living writer holds a lock on its temporary file (atomic_file.h).
 bool remove_if_unlocked(const fs::path& path) {
@@ -127,6 +131,20 @@ void BoundedFolder::remove(const std::string& path) {
 BoundedFolder::Facts BoundedFolder::facts() const {
   const std::scoped_lock lock(mutex_);
   return facts_;
+}
+
+void make_private_folder(const std::string& path) {
+  const auto refuse = [&](const std::string& why) { fail(Exit::io, "{}: {}", path, why); };
+  const auto reason = [] { return std::generic_category().message(errno); };
+  if (::mkdir(path.c_str(), kPrivate) == 0) return;
+  if (errno != EEXIST) refuse("cannot be created as a folder: " + reason());
+  struct stat st = {};
+  if (::lstat(path.c_str(), &st) != 0) refuse("cannot be read: " + reason());
+  if (!S_ISDIR(st.st_mode)) refuse("is a file or a symbolic link, expected a folder");
+  if (st.st_uid != ::geteuid())
+    refuse(fmt::format("belongs to user {}, expected {}, who runs chaski", st.st_uid, ::geteuid()));
+  if ((st.st_mode & kOfOthers) != 0 && ::chmod(path.c_str(), kPrivate) != 0)
+    refuse("others may read it, and that cannot be changed: " + reason());
 }
 
 }  // namespace chaski

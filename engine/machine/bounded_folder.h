@@ -12,6 +12,11 @@ namespace chaski {
 // Sets the time of the last use to now, if the file can be changed. False if the file is gone.
 bool mark_used(const std::string& path);
 
+// Creates a folder that only this user may read. Its parent must exist. Takes the permissions of
+// others away from a folder that exists. Throws Error(io) if it belongs to another user, or is a
+// symbolic link or a file.
+void make_private_folder(const std::string& path);
+
 class BoundedFolder {
  public:
   // Its files are those in sub-folders of `folder` whose names end with one of `endings`, and

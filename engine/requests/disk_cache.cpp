@@ -1,9 +1,6 @@
 #include "engine/requests/disk_cache.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -92,10 +89,8 @@ void DiskCache::open(const std::string& folder) {
 void DiskCache::make_own_folder() const {
   std::error_code failed;
   std::filesystem::create_directories(std::filesystem::path(own_).parent_path(), failed);
-  // Prompts are private.
-  if (!failed && ::mkdir(own_.c_str(), 0700) != 0 && errno != EEXIST)
-    failed = std::error_code(errno, std::generic_category());
   if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", own_, failed.message());
+  make_private_folder(own_);  // prompts are private, and no other user may write answers
 }
 
 void DiskCache::fault(const std::string& line, const std::string& what) {

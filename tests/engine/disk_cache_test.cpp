@@ -177,6 +177,22 @@ TEST_CASE("disk cache: the least recently used files make room, and no other fil
   CHECK(bound.facts().bytes == 100);
 }
 
+TEST_CASE("disk cache: only a folder of this user is used, and others cannot read it") {
+  const TempFolder tmp;
+  const auto mode = [](const std::string& path) {
+    return static_cast<unsigned>(std::filesystem::status(path).permissions());
+  };
+  make_private_folder(tmp / "a");
+  CHECK(mode(tmp / "a") == 0700u);
+  std::filesystem::permissions(tmp / "a", std::filesystem::perms::all);
+  make_private_folder(tmp / "a");
+  CHECK(mode(tmp / "a") == 0700u);
+  std::filesystem::create_directory_symlink(tmp / "a", tmp / "link");
+  write_file(tmp / "file", "x");
+  for (const char* name : {"link", "file", "none/b"})
+    CHECK(error_of([&] { make_private_folder(tmp / name); }).code == Exit::io);
+}
+
 TEST_CASE("disk cache: a stored answer has the events of the first one") {
   const TempFolder folder;
   const auto rules = parse_regex({"--regex", "[a-z ]{4,12}\\."});
