@@ -1,6 +1,8 @@
 #include "engine/requests/inbox.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <utility>
 
 #include "engine/pages/kv_cache.h"
@@ -79,6 +81,17 @@ void Inbox::run(const std::function<void(Engine& engine)>& work) {
     changed_.notify_all();
   }
   done.get();
+}
+
+void Inbox::read(const Reading& work) {
+  std::list<Reader> mine;
+  std::future<void> over = mine.emplace_back(work).over.get_future();
+  {
+    const std::scoped_lock lock(mutex_);
+    readers_.splice(readers_.end(), mine);
+    changed_.notify_all();
+  }
+  over.get();
 }
 
 Inbox::Counts Inbox::counts() const {
@@ -201,6 +214,29 @@ void Inbox::make_pass() {
   }
 }
 
+// Allocates nothing itself, so no error is left over for the thread.
+void Inbox::read_portion() {
+  std::list<Reader> first;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (readers_.empty()) return;
+    first.splice(first.end(), readers_, readers_.begin());
+  }
+  Reader& reader = first.front();
+  try {
+    const Turn turn(turns_.get());
+    const auto start = std::chrono::steady_clock::now();
+    const Portion portion = reader.work(*model_->engine(), scheduler_->portion_aside());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    scheduler_->learn_aside(portion.tokens, took.count());
+    if (portion.last) return reader.over.set_value();
+  } catch (...) {
+    return reader.over.set_exception(std::current_exception());
+  }
+  const std::scoped_lock lock(mutex_);
+  readers_.splice(readers_.end(), first);
+}
+
 void Inbox::work() {
   scheduler_ = std::make_unique<Scheduler>(model_->engine(), budget_, most_slowdown_, &abandon_);
   bool busy = false;
@@ -213,9 +249,10 @@ void Inbox::work() {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] {
         const bool works = !entries_.empty() && (!scheduler_->stalled() || woken_);
-        return stop_ || !arrived_.empty() || !tasks_.empty() || works;
+        return stop_ || !arrived_.empty() || !tasks_.empty() || !readers_.empty() || works;
       });
-      if (stop_ && arrived_.empty() && tasks_.empty() && entries_.empty()) break;
+      if (stop_ && arrived_.empty() && tasks_.empty() && readers_.empty() && entries_.empty())
+        break;
       arrived.swap(arrived_), tasks.swap(tasks_);
       woken_ = false;
     }
@@ -230,6 +267,7 @@ void Inbox::work() {
       const Turn turn(turns_.get());
       task();
     }
+    read_portion();
     if (!entries_.empty()) make_pass();
   }
   scheduler_.reset();

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -102,6 +103,15 @@ class Inbox {
   // Calls `work` between two passes, in the thread that makes them, and returns when it has ended.
   // It may make passes of its own sessions. Throws what it throws.
   void run(const std::function<void(Engine& engine)>& work);
+  // Calls `work` like run(), once between two passes, until it returns `last`. It reads at most
+  // `most` tokens a call in a session of its own: as many as the time between two tokens of the
+  // requests allows. Works of several threads take turns. After a throw it is not called again.
+  struct Portion {
+    int tokens;  // that were read
+    bool last;
+  };
+  using Reading = std::function<Portion(Engine& engine, int most)>;
+  void read(const Reading& work);
   // As they were after the last pass. They never wait for a pass.
   Counts counts() const;
   Facts facts() const;
@@ -115,6 +125,7 @@ class Inbox {
   void end(Entry& entry, const Error* error);
   void end_all(const Error& error);
   void make_pass();
+  void read_portion();
   void publish();
 
   const std::shared_ptr<LoadedModel> model_;
@@ -127,6 +138,11 @@ class Inbox {
   mutable std::condition_variable changed_;
   std::vector<std::unique_ptr<Entry>> arrived_;
   std::vector<std::packaged_task<void()>> tasks_;  // of run()
+  struct Reader {
+    const Reading& work;
+    std::promise<void> over = {};
+  };
+  std::list<Reader> readers_;  // of read(), the next one in front
   std::map<Id, std::shared_ptr<std::atomic<bool>>>
       cancel_flags_;  // of requests that have not ended
   Counts counts_;

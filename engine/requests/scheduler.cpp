@@ -173,6 +173,18 @@ std::vector<Extension> Scheduler::extensions() {
   return out;
 }
 
+int Scheduler::portion_aside() const {
+  int decoding = 0, reading = 1;
+  for (const Running& r : running_)
+    decoding += r.part == Part::decodes, reading += r.part == Part::reads;
+  return std::max(portion_.next(decoding, reading, engine_->batch_length(), true).prompt,
+                  PromptPortion::kLeast);
+}
+
+void Scheduler::learn_aside(int tokens, double seconds) {
+  if (tokens > 0) portion_.learn(0, tokens, seconds);
+}
+
 bool Scheduler::step() {
   ended_.clear();
   remove_ended();

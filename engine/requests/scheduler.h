@@ -50,6 +50,11 @@ class Scheduler {
   // Of the next steps: as in PromptPortion::next().
   void set_shared(bool shared) { shared_ = shared; }
 
+  // How many tokens of another text may be read before the next step, in a session of its own. Tell
+  // learn_aside() how long they took.
+  int portion_aside() const;
+  void learn_aside(int tokens, double seconds);
+
   struct Totals {
     int64_t passes = 0;
     int64_t prompt_tokens = 0;          // read, also again after a preemption
