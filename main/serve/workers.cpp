@@ -1,6 +1,5 @@
 #include "main/serve/workers.h"
 
-#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -25,7 +24,7 @@ Workers::~Workers() {
 
 bool Workers::add(Job job) {
   const std::scoped_lock lock(mutex_);
-  if (int(jobs_.size()) >= std::max(free(), 0) + most_waiting_) return false;
+  if (int(jobs_.size()) + running_ >= most_threads_ + most_waiting_) return false;
   jobs_.push_back(std::move(job));
   try {
     start_thread();
@@ -45,16 +44,14 @@ void Workers::start_thread() {
   if (int(jobs_.size()) > idle && free() > idle) threads_.emplace_back([this] { work(); });
 }
 
-bool Workers::pause() {
+void Workers::pause() {
   const std::scoped_lock lock(mutex_);
-  if (paused_ >= most_waiting_) return false;
   ++paused_;
   try {
     start_thread();
-  } catch (const std::system_error&) {  // jobs wait for other threads
+  } catch (const std::exception&) {  // jobs wait for other threads
   }
   changed_.notify_all();
-  return true;
 }
 
 void Workers::resume() {

@@ -11,7 +11,8 @@ namespace chaski {
 
 class Workers {
  public:
-  // A thread starts when there is work for it. `most_waiting`: jobs that no thread has begun.
+  // A thread starts when there is work for it. `most_waiting`: jobs that no thread has begun, and
+  // paused ones.
   Workers(int most_threads, int most_waiting)
       : most_threads_(most_threads), most_waiting_(most_waiting) {}
   ~Workers();  // drops the jobs that no thread has begun, and waits for the others
@@ -25,21 +26,17 @@ class Workers {
   // thread and none can start.
   bool add(Job job);
   void drop_over();  // from the queue
-  // A job that waits for something else than the engine. As long as this object lives, another job
-  // may run in its place; its end waits for a place. Beyond `most_waiting` such jobs it has no
-  // effect.
+  // For a job that waits for something else than the engine. As long as this object lives, another
+  // job may run in its place. The destructor waits until a place is free.
   class Pause {
    public:
-    explicit Pause(Workers& workers) : workers_(workers), paused_(workers.pause()) {}
-    ~Pause() {
-      if (paused_) workers_.resume();
-    }
+    explicit Pause(Workers& workers) : workers_(workers) { workers_.pause(); }
+    ~Pause() { workers_.resume(); }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
    private:
     Workers& workers_;
-    const bool paused_;
   };
   int running() const;
   int waiting() const;
@@ -49,7 +46,7 @@ class Workers {
 
  private:
   void work();
-  bool pause();
+  void pause();
   void resume();
   void start_thread();
   // Places for new jobs.

@@ -212,6 +212,38 @@ TEST_CASE("serve/models: a request waits for a model that is used, and its strea
   CHECK(figure(server, "chaski_model_loads_total", "story") == 2);
 }
 
+TEST_CASE("serve/models: requests that wait for a model never hold the places of others") {
+  const Serving server(
+      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "2", "--queue", "1"},
+           small_flags()),
+      "story=" + kStory);
+  const auto put = [](Client& client, const json& body) {
+    client.put(request_text("POST", "/v1/completions", body.dump()));
+  };
+  Client running(server.port()), small(server.port()), story(server.port()), full(server.port());
+  put(running, endless("story"));
+  REQUIRE(running.read_until("\"text\":"));
+  put(small, request("small", 1, 8, true));
+  REQUIRE(small.read_until(": loading the model, 0%\n\n"));
+  put(story, request("story", 2, 8, true));
+  REQUIRE(story.read_until(": loading the model, 0%\n\n"));
+  // Those that wait for a model count as waiting.
+  put(full, request("story", 3, 8));
+  const HttpResponse refused = full.response();
+  CHECK(refused.status == 503);
+  CHECK(contains(refused.body, "2 requests run and 1 wait"));
+  running.close();
+  std::string text;
+  CHECK(eventually([&] {
+    const HttpResponse got = server.post("/v1/completions", request("story", 3, 8));
+    if (got.status == 200) text = text_of(got, false);
+    return got.status != 503;
+  }));
+  CHECK(text_of(small.response(), true) == alone(small_model(), 1, 8));
+  CHECK(text_of(story.response(), true) == alone(kStory, 2, 8));
+  CHECK(text == alone(kStory, 3, 8));
+}
+
 TEST_CASE("serve/models: a model that cannot be loaded ends its request and nothing else") {
   const TempFolder folder;
   const std::string path = folder / "later.quipu", whole = read_file(small_model());
