@@ -115,29 +115,30 @@ Models::Entry& Models::find(const std::string& name) const {
       "model");
 }
 
-// A request that waits for a model. It must be over before the model is used.
+// A request that waits for a model. It must be over before the model is used. The lock is held when
+// it begins and at over(), and held or not when it ends.
 class Models::Waiter {
  public:
-  Waiter(Models& models, std::shared_ptr<Load> load) : models_(models), load_(std::move(load)) {
+  Waiter(Models& models, std::shared_ptr<Load> load, std::unique_lock<std::mutex>& lock)
+      : models_(models), lock_(lock), load_(std::move(load)) {
     ++load_->waiters;
   }
-  // The lock is held.
   void over() { over_ = true; }
   ~Waiter() {
     if (over_) return;
-    std::unique_lock lock(models_.mutex_);
+    if (!lock_.owns_lock()) lock_.lock();
     if (!load_->over) {
       --load_->waiters;
       models_.changed_.notify_all();
-    } else if (!load_->error) {  // the use that open() counted
-      lock.unlock();
-      models_.release(*load_->entry);
+    } else if (!load_->error) {  // the use that was counted for it
+      models_.release_locked(*load_->entry);
     }
   }
   Waiter(const Waiter&) = delete;
 
  private:
   Models& models_;
+  std::unique_lock<std::mutex>& lock_;
   const std::shared_ptr<Load> load_;
   bool over_ = false;
 };
@@ -159,14 +160,14 @@ std::shared_ptr<const ServedModel> Models::get(
   entry.keep = wish.keep.value_or(options_.keep);
   if (entry.open && !entry.leaving) {
     ++entry.users;
-    return use(entry);
+    return use(entry, lock);
   }
   if (!entry.load) {
-    entry.load = std::make_shared<Load>(Load{.entry = &entry});
-    queue_.push_back(entry.load);
+    queue_.push_back(std::make_shared<Load>(Load{.entry = &entry}));
+    entry.load = queue_.back();
   }
   const std::shared_ptr<Load> load = entry.load;
-  Waiter waiter(*this, load);
+  Waiter waiter(*this, load, lock);
   changed_.notify_all();
   while (!load->over) {
     if (changed_.wait_for(lock, kLook, [&] { return load->over; })) break;
@@ -177,18 +178,32 @@ std::shared_ptr<const ServedModel> Models::get(
   }
   waiter.over();
   if (load->error) std::rethrow_exception(load->error);
-  return use(entry);
+  return use(entry, lock);
 }
 
-// The use is counted already.
-std::shared_ptr<const ServedModel> Models::use(Entry& entry) {
+// The use is counted already. Gives the lock back.
+std::shared_ptr<const ServedModel> Models::use(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.used = ++uses_;
   entry.expires.reset();
-  return {&entry.open->served, [this, &entry](const ServedModel*) { release(entry); }};
+  entry.why_unloaded.clear();
+  return pointer_to(entry, lock);
+}
+
+// As use(), but the model is not kept longer for it. Without memory for the pointer its deleter
+// runs at once, and locks.
+std::shared_ptr<const ServedModel> Models::pointer_to(Entry& entry,
+                                                      std::unique_lock<std::mutex>& lock) {
+  const ServedModel* const served = &entry.open->served;
+  lock.unlock();
+  return {served, [this, &entry](const ServedModel*) { release(entry); }};
 }
 
 void Models::release(Entry& entry) {
   const std::scoped_lock lock(mutex_);
+  release_locked(entry);
+}
+
+void Models::release_locked(Entry& entry) {
   if (--entry.users == 0 && !entry.expires) entry.expires = end_of(entry.keep);
   changed_.notify_all();
 }
@@ -232,10 +247,7 @@ ModelHeader Models::header(const std::string& name) {
   ModelHeader header;
   if (entry.open && !entry.leaving) {
     ++entry.users;
-    std::shared_ptr<const ServedModel> served(
-        &entry.open->served, [this, &entry](const ServedModel*) { release(entry); });
-    lock.unlock();
-    header = header_of(std::move(served));
+    header = header_of(pointer_to(entry, lock));
     header.state = state;
   } else {
     lock.unlock();
@@ -250,7 +262,7 @@ std::string Models::unload(const std::string& name) {
   Entry& entry = find(name);
   entry.keep = 0;
   if (entry.users == 0) entry.expires = Clock::now();
-  entry.why_unloaded = "request";
+  if (entry.open) entry.why_unloaded = "request";
   changed_.notify_all();
   return entry.model.name;
 }
@@ -372,10 +384,9 @@ void Models::close(Entry& entry, std::unique_lock<std::mutex>& lock) {
 
 // One step of the first load of the queue. False if it has to wait.
 bool Models::go_on(std::shared_ptr<Load> load, std::unique_lock<std::mutex>& lock) {
-  if (load->entry->open) return false;  // its last requests are not over yet
-  if (load->waiters == 0) {             // all have gone
+  if (load->waiters == 0) {  // all have gone
     load->entry->load.reset();
-    queue_.pop_front();
+    leave_queue();
   } else if (!load->need && options_.most_bytes > 0) {
     measure(*load, lock);
   } else if (make_room(*load)) {
@@ -428,6 +439,23 @@ bool Models::make_room(const Load& load) {
     staying -= bytes_of(*first);
   }
   return false;
+}
+
+// The first load of the queue is over. Models that were to make room for it stay, and requests that
+// wait for them use them.
+void Models::leave_queue() {
+  queue_.pop_front();
+  for (const auto& entry : entries_) {
+    if (stop_ || !entry->leaving) continue;
+    entry->leaving = false;
+    entry->why_unloaded.clear();
+    const std::shared_ptr<Load> load = std::exchange(entry->load, nullptr);
+    if (!load) continue;
+    std::erase(queue_, load);
+    entry->users += load->waiters;
+    load->over = true;
+  }
+  changed_.notify_all();
 }
 
 std::unique_ptr<Models::Open> Models::opened(Load& load) {
@@ -491,7 +519,6 @@ void Models::open(Load& load, std::unique_lock<std::mutex>& lock) {
 void Models::end(Load& load, std::exception_ptr error, std::unique_lock<std::mutex>& lock) {
   Entry& entry = *load.entry;
   const std::shared_ptr<Load> kept = std::move(entry.load);
-  queue_.pop_front();
   entry.last_error.reset();
   load.over = true;
   if (error) {
@@ -499,7 +526,7 @@ void Models::end(Load& load, std::exception_ptr error, std::unique_lock<std::mut
     entry.last_error = text_of_error(error);
     ++entry.failures;
   }
-  changed_.notify_all();
+  leave_queue();
   if (!error || stop_ || !hooks_.on_event) return;
   const ModelEvent event{ModelEvent::Kind::failed, entry.model.name, *entry.last_error};
   lock.unlock();

@@ -43,10 +43,11 @@ struct NamedModel {
 };
 
 struct ModelsOptions {
-  uint64_t most_bytes = 0;   // of all open models; 0: no limit
-  bool refuses_more = true;  // a model that needs more alone; false: it is opened alone
-  double keep = -1;          // as ModelWish::keep, for requests without it
-  bool any_name = false;     // an unknown name means the first model
+  uint64_t most_bytes = 0;  // of all open models; 0: no limit
+  // Refuse a model that alone needs more than most_bytes. Otherwise it is opened, alone.
+  bool refuses_more = true;
+  double keep = -1;       // as ModelWish::keep, for requests without it
+  bool any_name = false;  // an unknown name means the first model
 };
 
 // What happened to a model. `why`: the reason or the error.
@@ -137,8 +138,10 @@ class Models {
 
   Entry& first() const;
   Entry& find(const std::string& name) const;
-  std::shared_ptr<const ServedModel> use(Entry& entry);
+  std::shared_ptr<const ServedModel> use(Entry& entry, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const ServedModel> pointer_to(Entry& entry, std::unique_lock<std::mutex>& lock);
   void release(Entry& entry);
+  void release_locked(Entry& entry);
   ModelState state_of(const Entry& entry) const;
   static uint64_t bytes_of(const Entry& entry);
   static std::optional<Clock::time_point> end_of(double keep);
@@ -148,6 +151,7 @@ class Models {
   void close(Entry& entry, std::unique_lock<std::mutex>& lock);
   bool go_on(std::shared_ptr<Load> load, std::unique_lock<std::mutex>& lock);
   bool make_room(const Load& load);
+  void leave_queue();
   void measure(Load& load, std::unique_lock<std::mutex>& lock);
   void open(Load& load, std::unique_lock<std::mutex>& lock);
   std::unique_ptr<Open> opened(Load& load);

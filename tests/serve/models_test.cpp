@@ -244,6 +244,28 @@ TEST_CASE("serve/models: requests that wait for a model never hold the places of
   CHECK(text == alone(kStory, 3, 8));
 }
 
+TEST_CASE("serve/models: a model that need not make room any more serves again") {
+  const Serving server(
+      with({"--no-log", "--models-memory", limit_for_one(), "--parallel", "2"}, small_flags()),
+      "story=" + kStory);
+  const auto put = [](Client& client, const json& body) {
+    client.put(request_text("POST", "/v1/completions", body.dump()));
+  };
+  Client running(server.port()), gone(server.port()), waiting(server.port());
+  put(running, endless("story"));
+  REQUIRE(running.read_until("\"text\":"));
+  put(gone, request("small", 1, 8, true));
+  REQUIRE(gone.read_until(": loading the model, 0%\n\n"));
+  put(waiting, request("story", 2, 8, true));
+  REQUIRE(waiting.read_until(": loading the model, 0%\n\n"));
+  gone.close();
+  CHECK(text_of(waiting.response(), true) == alone(kStory, 2, 8));
+  CHECK(text_of(server.post("/v1/completions", request("story", 3, 8)), false) ==
+        alone(kStory, 3, 8));
+  CHECK(figure(server, "chaski_model_loads_total", "story") == 1);
+  CHECK(figure(server, "chaski_model_unloads_total", "story") == 0);
+}
+
 TEST_CASE("serve/models: a model that cannot be loaded ends its request and nothing else") {
   const TempFolder folder;
   const std::string path = folder / "later.quipu", whole = read_file(small_model());
