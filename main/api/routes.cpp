@@ -25,7 +25,7 @@ class WatchedReply : public Reply {
     if (!std::exchange(begun, true)) reply_.begin(type);
   }
   void part(const std::string& text) override {
-    ++parts;
+    if (!text.starts_with(':')) ++parts;  // else a comment
     reply_.part(text);
   }
   void end() override { reply_.end(); }

@@ -60,7 +60,7 @@ struct Api {
 // The form in which a dialect reports errors.
 struct Dialect {
   std::string (*error_body)(const ApiError& error);
-  // The last part of a stream that has begun, after `parts` others.
+  // The last part of a stream that has begun, after `parts` others that are no comments.
   std::string (*stream_error)(const ApiError& error, int parts);
 };
 

@@ -1,5 +1,6 @@
 // chaski serve: OpenAI's interfaces. Every text is that of chaski run or chat, byte for byte.
 #include "ggml-like-tensor/file/quipu.h"
+#include "main/api/routes.h"
 #include "tests/kit/client.h"
 
 using namespace chaski;
@@ -25,6 +26,17 @@ const std::string kHermes =
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
     "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
     "</tool_call>{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+// Keeps a stream.
+struct KeptReply : Reply {
+  void whole(int, const char*, const std::string& body) override { text += body; }
+  void begin(const char*) override {}
+  void part(const std::string& more) override { text += more; }
+  void end() override {}
+  const std::atomic<bool>& gone() const override { return is_gone; }
+  std::string text;
+  std::atomic<bool> is_gone = false;
+};
 
 const Serving& with_tools() {
   static const TempFolder folder;
@@ -349,4 +361,22 @@ TEST_CASE("serve/responses: items, events in order, and a conversation that cont
   CHECK(
       story_server().post("/v1/responses", {{"input", "x"}, {"previous_response_id", id}}).status ==
       404);
+}
+
+TEST_CASE("serve/openai: comments of a stream of responses are not in its sequence numbers") {
+  bool other_method = false;
+  const Route* const responses = find_route("POST", "/v1/responses", &other_method);
+  REQUIRE(responses);
+  const Route fails = {"POST", "/v1/responses",
+                       [](Api&, const Call&, Reply& reply) {
+                         reply.begin(kEventStream);
+                         for (const char* part : {": 1%\n\n", "data: {}\n\n", ": 2%\n\n"})
+                           reply.part(part);
+                         throw ApiError(500, "server_error", "broken", "it is broken");
+                       },
+                       responses->dialect};
+  Api api;
+  KeptReply reply;
+  answer_call(api, fails, {"", ""}, reply);
+  CHECK_MESSAGE(contains(reply.text, "\"sequence_number\":1"), reply.text);
 }
