@@ -94,25 +94,22 @@ void Histogram::add(double value) {
   sum += value;
 }
 
+Histogram& Histogram::operator+=(const Histogram& other) {
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  sum += other.sum;
+  return *this;
+}
+
 void Metrics::add_request(int status) {
   const std::scoped_lock lock(mutex_);
   status == 0 ? ++gone_ : ++requests_[status];
 }
 
-void Metrics::add_first_token(double seconds) {
-  const std::scoped_lock lock(mutex_);
-  first_token_.add(seconds);
-}
-
-void Metrics::add_between_tokens(double seconds) {
-  const std::scoped_lock lock(mutex_);
-  between_tokens_.add(seconds);
-}
-
-void Metrics::add_answer(const GenerateResult& r) {
+void Metrics::add_answer(const GenerateResult& r, const TokenTimes& times) {
   const std::scoped_lock lock(mutex_);
   cached_tokens_ += uint64_t(r.cached_tokens);
   if (r.cached) return;  // nothing was generated
+  first_token_ += times.first, between_tokens_ += times.between;
   prompt_tokens_ += uint64_t(std::max(0, r.known_tokens - r.cached_tokens));
   tokens_ += r.tokens.size();
   drafted_ += uint64_t(r.drafted), accepted_ += uint64_t(r.accepted);

@@ -18,6 +18,12 @@ struct Histogram {
   std::array<uint64_t, kBounds.size() + 1> counts{};
   double sum = 0;
   void add(double value);
+  Histogram& operator+=(const Histogram& other);
+};
+
+// Seconds of an answer until its first token, and between its tokens.
+struct TokenTimes {
+  Histogram first, between;
 };
 
 // The figures of a moment that others count.
@@ -31,9 +37,8 @@ struct Moment {
 class Metrics {
  public:
   void add_request(int status);  // 0: the client left before the response
-  void add_first_token(double seconds);
-  void add_between_tokens(double seconds);
-  void add_answer(const GenerateResult& result);
+  // The times of a stored answer do not count.
+  void add_answer(const GenerateResult& result, const TokenTimes& times);
   std::string text(const Moment& moment) const;
 
  private:

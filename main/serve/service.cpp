@@ -196,15 +196,15 @@ GenerateResult Service::Impl::generate(Inbox& inbox, DiskCache* cache,
   const auto on_token = generate_options.on_token;
   Clock::time_point last = Clock::now();
   bool first = true;
+  TokenTimes times;
   generate_options.on_token = [&](TokenId token, const LogProbabilities* values) {
-    first ? metrics.add_first_token(seconds_since(last))
-          : metrics.add_between_tokens(seconds_since(last));
+    (first ? times.first : times.between).add(seconds_since(last));
     first = false, last = Clock::now();
     if (on_token) on_token(token, values);
   };
   GenerateResult result = cache ? cache->generate(prompt, generate_options, sink)
                                 : chaski::generate(inbox, prompt, generate_options, sink);
-  metrics.add_answer(result);
+  metrics.add_answer(result, times);
   return result;
 }
 
