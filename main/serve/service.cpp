@@ -414,8 +414,8 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
 }
 
 void Service::Impl::reload() {
-  const bool is_open = ready;
-  if (is_open) notifier.reloading();
+  const bool is_open = ready, ends = http.stopping();
+  if (is_open && !ends) notifier.reloading();
   std::string done = options.gate.keys_file.empty() ? "there is no file of keys to read again"
                                                     : "the keys were read again";
   try {
@@ -424,6 +424,7 @@ void Service::Impl::reload() {
     done = "the keys stay as they were";
     put_error(error.what() + (": " + done));
   }
+  if (ends) return;  // the last message is that the server stops
   is_open ? notifier.ready(done) : notifier.status(done);
 }
 
