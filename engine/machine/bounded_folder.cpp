@@ -34,9 +34,7 @@ bool remove_if_unlocked(const fs::path& path) {
 
 }  // namespace
 
-bool mark_used(const std::string& path) {
-  return ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 || errno != ENOENT;
-}
+void mark_used(const std::string& path) { ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 
 struct BoundedFolder::File {
   fs::file_time_type time;
@@ -142,7 +140,7 @@ void make_private_folder(const std::string& path) {
   if (::lstat(path.c_str(), &st) != 0) refuse("cannot be read: " + reason());
   if (!S_ISDIR(st.st_mode)) refuse("is a file or a symbolic link, expected a folder");
   if (st.st_uid != ::geteuid())
-    refuse(fmt::format("belongs to user {}, expected {}, who runs chaski", st.st_uid, ::geteuid()));
+    refuse(fmt::format("belongs to user {}, expected user {}", st.st_uid, ::geteuid()));
   if ((st.st_mode & kOfOthers) != 0 && ::chmod(path.c_str(), kPrivate) != 0)
     refuse("others may read it, and that cannot be changed: " + reason());
 }

@@ -9,8 +9,8 @@
 
 namespace chaski {
 
-// Sets the time of the last use to now, if the file can be changed. False if the file is gone.
-bool mark_used(const std::string& path);
+// Sets the time of the last use to now. Does nothing if the file cannot be changed.
+void mark_used(const std::string& path);
 
 // Creates a folder that only this user may read. Its parent must exist. Takes the permissions of
 // others away from a folder that exists. Throws Error(io) if it belongs to another user, or is a

@@ -88,9 +88,10 @@ void DiskCache::open(const std::string& folder) {
 // The folder may be gone, because its files may be removed while the server runs.
 void DiskCache::make_own_folder() const {
   std::error_code failed;
-  std::filesystem::create_directories(std::filesystem::path(own_).parent_path(), failed);
-  if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", own_, failed.message());
-  make_private_folder(own_);  // prompts are private, and no other user may write answers
+  const std::string folder = std::filesystem::path(own_).parent_path().string();
+  std::filesystem::create_directories(folder, failed);
+  if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", folder, failed.message());
+  make_private_folder(own_);  // prompts are private, and the answers in it are trusted
 }
 
 void DiskCache::fault(const std::string& line, const std::string& what) {

@@ -60,8 +60,8 @@ class DiskCache {
                                                  // prefix of kAgain tokens had none
     int64_t prefix_tokens = 0;                   // read from files
     int64_t writes = 0, written_bytes = 0;       // files
-    int64_t faults = 0;                          // of the disk, damaged files, and files that
-                                                 // were not written for lack of memory
+    int64_t faults = 0;                          // of the disk, damaged files, and writes that
+                                                 // found no memory
     BoundedFolder::Facts folder;                 // of all models
     Facts operator+(const Facts& other) const;
   };

@@ -159,12 +159,7 @@ std::vector<PrefixFiles::Part> PrefixFiles::find_known(std::span<const TokenId> 
     }
   }
   // The beginning of the text is marked last: without it the others are of no use.
-  for (auto path = used.rbegin(); path != used.rend(); ++path) {
-    if (mark_used(*path)) continue;
-    forget(*path);
-    // The parts after it are of no use without it.
-    parts.erase(std::ranges::find(parts, *path, &Part::path), parts.end());
-  }
+  for (auto path = used.rbegin(); path != used.rend(); ++path) mark_used(*path);
   return parts;
 }
 

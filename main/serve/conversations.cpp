@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "ggml-like-tensor/base/atomic_file.h"
-#include "ggml-like-tensor/base/sha256.h"
+#include "engine/machine/temporaries.h"    // for AtomicFile
+#include "engine/requests/answer_cache.h"  // for Sha256
 #include "main/api/fields.h"
 #include "main/terminal/output.h"
 
