@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "engine/machine/bounded_folder.h"
 #include "engine/machine/temporaries.h"    // for AtomicFile
 #include "engine/requests/answer_cache.h"  // for Sha256
 #include "main/api/fields.h"
@@ -78,7 +79,7 @@ std::string Conversations::folder_of(const std::string& owner) const {
   Sha256 sum;
   sum.add(std::as_bytes(std::span(owner)));
   const std::string path = (fs::path(folder_) / sum.finish().substr(0, kOwnerDigits)).string();
-  make_folder(path);
+  make_private_folder(path);
   return path;
 }
 
