@@ -67,10 +67,10 @@ class Inbox {
     int prompt_tokens = 0, known_tokens = 0, cached_tokens = 0;  // as in GenerateResult
     int tokens = 0;                                              // drawn
   };
-  // Pages of the KV cache. used: held by sequences; shared: held by several; idle: prefixes that no
-  // sequence holds; evicted: idle pages that were reused so far; bytes: memory of all pages that
-  // were used so far, on a device of all pages; most_idle_bytes: memory of all pages beyond which
-  // idle ones are reused before more is taken.
+  // Pages of the KV cache. used: held by sequences; shared: held by several. idle: prefixes that no
+  // sequence holds; evicted: idle pages that were reused so far. bytes: memory of the pages that
+  // were ever used; a device reserves all pages. With most_idle_bytes of memory in use, idle pages
+  // are reused first.
   struct Pages {
     int64_t total = 0, used = 0, shared = 0, idle = 0, evicted = 0;
     uint64_t bytes = 0, idle_bytes = 0, most_idle_bytes = 0;

@@ -32,7 +32,7 @@ constexpr size_t kMostEarly = size_t(64) << 10;
 // closed.
 constexpr size_t kMostHeldBodies = 8;
 
-constexpr double kMostRetrySeconds = 600;  // a longer time is a guess
+constexpr double kMostRetrySeconds = 600;  // clients should not wait longer without asking
 
 std::string header(evhttp_request* request, const char* name) {
   const char* value = evhttp_find_header(evhttp_request_get_input_headers(request), name);

@@ -1,5 +1,5 @@
-// std::regex behind a class, because each file that uses its templates takes five seconds longer to
-// compile.
+// A class around std::regex. Its templates add five seconds to the compile time of each file that
+// uses them.
 #pragma once
 #include <memory>
 #include <string>
