@@ -42,14 +42,12 @@ void show_model(Api& api, const Call& call, Reply& reply) {
   reply.whole(200, kJsonType, written(model_json(api.header(std::string(call.path)).state)));
 }
 
-[[noreturn]] void refuse_kind(Api& api, const Call& call, const char* kind) {
+void refuse_rerank(Api& api, const Call& call, Reply&) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
   throw ApiError(400, "invalid_request_error", "unsupported_model",
-                 served->name + " generates text, expected " + kind, "model");
-}
-void refuse_rerank(Api& api, const Call& call, Reply&) {
-  refuse_kind(api, call, "a reranker (such as bge-reranker)");
+                 served->name + " generates text, expected a reranker, which chaski cannot run yet",
+                 "model");
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ const std::vector<Row> kExits = {{"0", "success"},
                                  {"9",
                                   "the answer was cut off before it satisfied its grammar, "
                                   "schema or expression, or before its tool call was complete"},
+                                 {"10", "chaski batch: some lines have an error in their result"},
                                  {"130, 141, 143", "ended by SIGINT, SIGPIPE or SIGTERM"}};
 
 constexpr const char* kAboutFormats =
