@@ -87,9 +87,10 @@ TEST_CASE("experts: config.json alone cannot ask for 50 million tensors") {
   changed.write();
   const std::string limit = "ulimit -v 1000000; exec ";  // KiB
   const Outcome outcome =
-      Program({"-c", limit + chaski_binary() + " inspect " + changed.temp.path}, "", "", "/bin/sh")
+      Program({"-c", limit + chaski_binary() + " run -p a -n 1 -m " + changed.temp.path}, "", "",
+              "/bin/sh")
           .wait();
-  check_one_line(outcome, 3, "tensor layer");
+  check_one_line(outcome, 3, "is there for 6 experts, expected 4096");
 }
 
 TEST_CASE("experts: a decode step reads those that its tokens choose") {

@@ -90,8 +90,8 @@ TEST_CASE("serve/--store: keys keep their conversations when the file of keys ch
   CHECK(soon([&] { return server.get(kAll, as("one")).status == 401; }));
   const auto ids = [&](const std::string& key) {
     std::vector<std::string> all;
-    for (const json& one : server.get(kAll, as(key)).json()["conversations"])
-      all.push_back(one["id"]);
+    const json listed = server.get(kAll, as(key)).json();
+    for (const json& one : listed["conversations"]) all.push_back(one["id"]);
     return all;
   };
   CHECK(ids("two") == std::vector<std::string>{"two"});
