@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+from client_inputs import QUESTION, TEMPLATE
+
 try:
     import openai
     from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
@@ -22,12 +24,6 @@ except ImportError:
 
 CHASKI = sys.argv[1] if len(sys.argv) > 1 else "build/chaski"
 MODEL = sys.argv[2] if len(sys.argv) > 2 else "models/bundled/story.quipu"
-QUESTION = "Tell me of a cat."
-TEMPLATE = """{% if tools %}{% for t in tools %}{{ t | tojson }}
-{% endfor %}<tool_call></tool_call>
-{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}\
-<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}
-{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
 SCHEMA = {"title": "answer", "type": "object", "properties": {"a": {"type": "boolean"}},
           "required": ["a"], "additionalProperties": False}
 

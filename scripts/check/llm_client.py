@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from client_inputs import QUESTION, TEMPLATE
+
 LLM = shutil.which("llm", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 if not LLM:
     print("SKIPPED: llm_client.py: llm is not installed (pip install llm)")
@@ -20,12 +22,6 @@ if not LLM:
 
 CHASKI = sys.argv[1] if len(sys.argv) > 1 else "build/chaski"
 MODEL = sys.argv[2] if len(sys.argv) > 2 else "models/bundled/story.quipu"
-QUESTION = "Tell me of a cat."
-TEMPLATE = """{% if tools %}{% for t in tools %}{{ t | tojson }}
-{% endfor %}<tool_call></tool_call>
-{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}\
-<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}
-{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
 MODELS = """- model_id: chaski
   model_name: story
   api_base: {address}/v1
