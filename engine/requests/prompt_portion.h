@@ -9,10 +9,10 @@
 // forgotten, so that a portion which other load of the machine made small grows again. The model
 // changes the time of texts and never their bytes, so it may learn from a clock.
 //
-// If several requests wait for their first token, each has the same right to the machine as the
-// requests that decode: with w of them, the time from one decode step to the next may be 1 + w
-// times a step. What the pass with the step does not use of it goes to passes of prompts alone,
-// which are abandoned when a request is cancelled.
+// While w requests wait for their first token, the time from one decode step to the next may be 2^w
+// steps, within kMostBetween: the last of a group of requests waits for all prompts before its own.
+// What the pass with the step does not use of that time goes to passes of prompts alone, which are
+// abandoned when a request is cancelled.
 #pragma once
 #include <array>
 #include <cstddef>
