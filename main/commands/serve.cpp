@@ -297,22 +297,26 @@ Action declare_serve(Flags parser) {
       .not_empty("a number of bytes, or auto")
       .knows({"auto"})
       .type("BYTES");
-  parser
-      .add("--cache", s.cache_folder,
-           "keep prefixes and answers in this folder, also over restarts; answers of requests with "
-           "a seed or temperature 0")
-      .not_empty("a folder")
-      .type("DIR");
+  const Flag cache =
+      parser
+          .add("--cache", s.cache_folder,
+               "keep prefixes and answers in this folder, also over restarts; answers of requests "
+               "with a seed or temperature 0")
+          .not_empty("a folder")
+          .type("DIR");
   parser.add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
       .not_empty("a number of bytes")
+      .needs(cache)
       .type("BYTES");
-  parser
-      .add("--store", s.store_folder,
-           "let the page keep conversations in this folder, those of each API key apart")
-      .not_empty("a folder")
-      .type("DIR");
+  const Flag store =
+      parser
+          .add("--store", s.store_folder,
+               "let the page keep conversations in this folder, those of each API key apart")
+          .not_empty("a folder")
+          .type("DIR");
   parser.add("--store-size", flags->store_size, "most bytes of the files of --store (default {})")
       .not_empty("a number of bytes")
+      .needs(store)
       .type("BYTES");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")
       .not_empty("a number of bytes")

@@ -29,20 +29,32 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// As lines of the log begin.
+std::string time_text() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
+
 // Thrown while the first model is awaited when the server is to stop.
 struct Stopped {};
 
-// The name of a request's model, for the log.
-struct Asked {
+// What a request took, for the log and for the limits of its key.
+struct Work {
   std::mutex mutex;
-  std::string model;
+  std::string key;    // its owner; empty: the request has no key
+  std::string model;  // by name
+  int prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;  // of all its answers
+  std::vector<std::string> finishes;                            // one an answer
+
+  void add(const GenerateResult& result) {
+    const std::scoped_lock lock(mutex);
+    prompt_tokens += result.prompt_tokens, cached_tokens += result.cached_tokens;
+    answer_tokens += int(result.tokens.size());
+    finishes.push_back(name_of(result.finish));
+  }
 };
 
 // The request that this thread answers.
 struct CurrentRequest {
-  std::atomic<int>* tokens = nullptr;  // counts those of its answers; null: it has no key
-  Workers* workers = nullptr;          // that run it
-  Asked* asked = nullptr;
+  Workers* workers = nullptr;  // that run it
+  std::shared_ptr<Work> work;
 };
 thread_local CurrentRequest current_request;
 
@@ -121,7 +133,7 @@ struct Service::Impl {
                           GenerateOptions generate_options, const Sink& sink);
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   void answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
-              const std::shared_ptr<Asked>& asked);
+              const std::shared_ptr<Work>& work);
   bool answer_conversations(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
                             const std::string& key);
   bool answer_at_once(const HttpRequest& request, Exchange& exchange);
@@ -129,8 +141,9 @@ struct Service::Impl {
   void put_health(Exchange& exchange);
   void put_slots(Exchange& exchange);
   void log(const HttpRequest& request, const Exchange& exchange, Clock::time_point start,
-           Asked& asked);
+           Work& work);
   void log_event(const ModelEvent& event);
+  void log_stop();
   Moment moment();
   void reload();
 };
@@ -152,18 +165,18 @@ std::shared_ptr<const ServedModel> Service::Impl::model(const ModelWish& wish) {
     reply->part(fmt::format(": loading the model, {:.0f}%\n\n", 100 * state.progress));
   });
   pause.reset();
-  if (current_request.asked) {
-    const std::scoped_lock lock(current_request.asked->mutex);
-    current_request.asked->model = served->name;
+  const std::shared_ptr<Work> work = current_request.work;
+  if (!work) return served;
+  {
+    const std::scoped_lock lock(work->mutex);
+    work->model = served->name;
   }
-  std::atomic<int>* const tokens = current_request.tokens;
-  if (!tokens) return served;
-  // A copy that counts tokens, and uses the model as long as it lives.
+  // A copy that counts what it does, and uses the model as long as it lives.
   const auto counted = std::make_shared<ServedModel>(*served);
-  counted->generate = [served, tokens](std::span<const TokenId> prompt, const GenerateOptions& o,
-                                       const Sink& sink) {
+  counted->generate = [served, work](std::span<const TokenId> prompt, const GenerateOptions& o,
+                                     const Sink& sink) {
     GenerateResult result = served->generate(prompt, o, sink);
-    *tokens += int(result.tokens.size());
+    work->add(result);
     return result;
   };
   return counted;
@@ -305,7 +318,7 @@ bool Service::Impl::answer_conversations(HttpRequest& request,
 }
 
 void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
-                           const std::shared_ptr<Asked>& asked) {
+                           const std::shared_ptr<Work>& work) {
   if (!request.over_unix) gate.check_host(request.host);
   const std::string origin = gate.check_origin(request.origin, request.host);
   if (!origin.empty())
@@ -316,6 +329,7 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   std::string key;
   if (!is_open_to_all(request.path) && request.method != "OPTIONS")
     key = gate.check_key(request.authorization, request.x_api_key);
+  work->key = key;
   if (answer_at_once(request, *exchange)) return;
   if (answer_conversations(request, exchange, key)) return;
   bool other_method = false;
@@ -338,16 +352,18 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
                                           "no thread was free within --max-seconds"}));
     threads.drop_over();
   };
-  const auto run = [this, route, shared, exchange, key, asked, &threads] {
+  const auto run = [this, route, shared, exchange, key, work, &threads] {
     if (exchange->gone() || !exchange->take_up()) return;
     const std::string_view named = route->path;
     const std::string_view rest =
         named.ends_with('/') ? std::string_view(shared->path).substr(named.size()) : "";
-    std::atomic<int> tokens = 0;
-    current_request = {key.empty() ? nullptr : &tokens, &threads, asked.get()};
+    current_request = {&threads, work};
     answer_call(api, *route, {rest, shared->body, shared->model}, *exchange);
     current_request = {};
-    if (tokens > 0) http.post([this, key, n = tokens.load()] { gate.count_tokens(key, n); });
+    if (key.empty()) return;
+    const std::scoped_lock lock(work->mutex);
+    if (work->answer_tokens > 0)
+      http.post([this, key, n = work->answer_tokens] { gate.count_tokens(key, n); });
   };
   const bool taken = threads.add({run, [exchange] { return exchange->gone().load(); }});
   if (taken) return;
@@ -363,16 +379,15 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
   HttpRequest head;
   head.client = request.client, head.method = request.method, head.path = request.path;
   if (options.log_prompts) head.body = request.body;
-  const auto asked = std::make_shared<Asked>();
-  exchange->on_end = [this, head = std::move(head), start = Clock::now(),
-                      asked](const Exchange& e) {
+  const auto work = std::make_shared<Work>();
+  exchange->on_end = [this, head = std::move(head), start = Clock::now(), work](const Exchange& e) {
     metrics.add_request(e.status());
-    log(head, e, start, *asked);
+    log(head, e, start, *work);
     if (e.status() != 0) return;  // else it may still be in a queue
     quick->drop_over(), workers->drop_over();
   };
   try {
-    answer(request, exchange, asked);
+    answer(request, exchange, work);
   } catch (const ApiError& error) {
     exchange->set_retry(error.retry_seconds);
     exchange->whole(error.status, kJsonType, dialect.error_body(error));
@@ -385,7 +400,7 @@ void Service::Impl::handle(HttpRequest request, std::shared_ptr<Exchange> exchan
 void Service::Impl::log_event(const ModelEvent& event) {
   if (!options.log) return;
   using Kind = ModelEvent::Kind;
-  OrderedJson line = {{"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+  OrderedJson line = {{"time", time_text()},
                       {"event", event.kind == Kind::loaded     ? "loaded"
                                 : event.kind == Kind::unloaded ? "unloaded"
                                                                : "load failed"},
@@ -395,10 +410,20 @@ void Service::Impl::log_event(const ModelEvent& event) {
   put_note(written(line));
 }
 
+void Service::Impl::log_stop() {
+  const int left = workers->running() + workers->waiting();
+  if (!options.log || left == 0) return;
+  put_note(written(OrderedJson{
+      {"time", time_text()},
+      {"event", "stopping"},
+      {"requests", left},
+      {"note", "these requests are answered first; a second signal ends them at once"}}));
+}
+
 void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
-                        Clock::time_point start, Asked& asked) {
+                        Clock::time_point start, Work& work) {
   if (!options.log) return;
-  OrderedJson line = {{"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+  OrderedJson line = {{"time", time_text()},
                       {"client", request.client},
                       {"method", request.method},
                       {"path", request.path},
@@ -406,8 +431,13 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
                       {"bytes", exchange.bytes()},
                       {"seconds", seconds_since(start)}};
   {
-    const std::scoped_lock lock(asked.mutex);
-    if (!asked.model.empty()) line["model"] = asked.model;
+    const std::scoped_lock lock(work.mutex);
+    if (work.key.starts_with("name ")) line["key"] = work.key.substr(5);
+    if (!work.model.empty()) line["model"] = work.model;
+    if (!work.finishes.empty()) {
+      line["prompt_tokens"] = work.prompt_tokens, line["cached_tokens"] = work.cached_tokens;
+      line["answer_tokens"] = work.answer_tokens, line["finish"] = work.finishes;
+    }
   }
   if (options.log_prompts && !request.body.empty()) line["body"] = request.body;
   put_note(written(line));
@@ -452,7 +482,10 @@ void Service::run(const std::vector<std::string>& names, int stop_descriptor,
   // service manager asks for a reload by it.
   std::function<void()> on_hangup;
   if (!i.options.gate.keys_file.empty() || i.notifier.is_on()) on_hangup = [&i] { i.reload(); };
-  i.http.run(stop_descriptor, on_hangup, [&i] { i.notifier.stopping(); });
+  i.http.run(stop_descriptor, on_hangup, [&i] {
+    i.notifier.stopping();
+    i.log_stop();
+  });
   opener.join();
   // All answers are written, so no thread waits for a model any more.
   i.workers.reset(), i.quick.reset();

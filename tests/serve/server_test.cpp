@@ -251,6 +251,9 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   const Outcome outcome = server.program().wait();
   CHECK_MESSAGE(outcome.status == 0, outcome.err);
   CHECK(contains(outcome.err, "Once upon a time"));
+  CHECK(contains(outcome.err, R"("event":"stopping","requests":1,)"));
+  CHECK(contains(outcome.err, R"("prompt_tokens":5,"cached_tokens":0,"answer_tokens":300,)"
+                              R"("finish":["length"])"));
 
   const std::string path = folder / "socket";
   const Outcome checked =
@@ -261,6 +264,10 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   check_one_line(chaski_run({"serve", "-m", kStory, "--regex", "a"}), 2,
                  "--regex constrains one text");
   check_one_line(chaski_run({"serve", "-m", kStory, "--host", "192.0.2.1"}), 5, "192.0.2.1");
+  check_one_line(chaski_run({"serve", "-m", kStory, "--cache-size", "1G"}), 2,
+                 "--cache-size requires --cache");
+  check_one_line(chaski_run({"serve", "-m", kStory, "--store-size", "1G"}), 2,
+                 "--store-size requires --store");
   write_file(folder / "keys", "a name=x\nb name=x\n");
   check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3,
                  "line 2: the name x is taken");
