@@ -20,7 +20,8 @@ class Fuser {
 
   void run(Fuse which) {
     if (which == Fuse::all)
-      for (auto pass : {&Fuser::gate, &Fuser::share, &Fuser::add_norm, &Fuser::rotate})
+      for (auto pass :
+           {&Fuser::gate, &Fuser::gate_experts, &Fuser::share, &Fuser::add_norm, &Fuser::rotate})
         rewrite(pass);
     quantize(which);
   }
@@ -72,6 +73,23 @@ class Fuser {
       if (!plain_matmul(gate) || !plain_matmul(up) || gate->in[0] != up->in[0]) continue;
       read(mul, {gate->in[0], gate->in[1], up->in[1]});
       mul.op = GatedMatMul{as<Unary>(*act)->kind};
+      for (Node* part : {gate, act, up}) erase(*part);
+    }
+  }
+
+  // Gate and up must have one format: a device has no kernel for two.
+  void gate_experts() {
+    const auto weight = [&](const Node& matmul) { return g_.values[size_t(matmul.in[1])].weight; };
+    for (Node& mul : g_.nodes) {
+      if (!as<Binary>(mul) || as<Binary>(mul)->kind != Binary::Kind::mul) continue;
+      Node *act = sole_producer<Unary>(mul.in[0]), *up = sole_producer<ExpertMatMul>(mul.in[1]);
+      Node* gate = act ? sole_producer<ExpertMatMul>(act->in[0]) : nullptr;
+      if (!gate || !up || gate->in.size() != 3 || up->in.size() != 3) continue;
+      if (gate->in[0] != up->in[0] || gate->in[2] != up->in[2]) continue;
+      if (weight(*gate)->info.format != weight(*up)->info.format) continue;
+      const int experts = as<ExpertMatMul>(*gate)->experts;
+      read(mul, {gate->in[0], gate->in[1], up->in[1], gate->in[2]});
+      mul.op = GatedExpertMatMul{experts, as<Unary>(*act)->kind};
       for (Node* part : {gate, act, up}) erase(*part);
     }
   }

@@ -15,6 +15,7 @@
 #include "ggml-like-tensor/ops/blend.h"
 #include "ggml-like-tensor/ops/columns.h"
 #include "ggml-like-tensor/ops/expert_matmul.h"
+#include "ggml-like-tensor/ops/gated_expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 #include "ggml-like-tensor/ops/get_rows.h"
 #include "ggml-like-tensor/ops/kv_write.h"
@@ -47,9 +48,10 @@ struct OpList {
   }
 };
 
-using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix, Columns,
-                   Blend, MeanProduct, RoundRows, Reorder, SetAside>;
+using Ops =
+    OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
+           SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
+           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -244,13 +244,13 @@ __device__ __forceinline__ int this_warp() {
   return __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);
 }
 
-// The block's main loop. `in` has its tokens [first, first + tokens), and its first weights are
-// loading. all_sums is RowSums<kTokens>. spare: shared memory of the warp that stores heads, or
-// null.
-template <class F, int kTokens>
+// The block's main loop. `in` has its tokens, whose rows of the output are row_of(0) and so on, and
+// its first weights are loading. all_sums is RowSums<kTokens>. spare: shared memory of the warp
+// that stores heads, or null.
+template <class F, int kTokens, class RowOf>
 __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowInput& in,
                                                SegmentOf<F, kTokens>& segment, Place& place,
-                                               int64_t first, int tokens,
+                                               RowOf row_of, int tokens,
                                                typename RowSums<kTokens>::Segment* all_sums,
                                                Act* spare) {
   using Sums = RowSums<kTokens>;
@@ -271,11 +271,11 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
     const MatMulPart& part = job.locate(pair, 0);
     for (int t = warp; t < tokens; t += segments) {
       if (job.gated)
-        write_gated(job, pair, first + t, total(0, t), total(1, t));
+        write_gated(job, pair, row_of(t), total(0, t), total(1, t));
       else if (kTokens == 1 && spare && part.role != HeadRole::none)
         write_heads(job, part, pair, total(0, t), spare);
       else
-        write_plain(part, pair, first + t, total(0, t));
+        write_plain(part, pair, row_of(t), total(0, t));
     }
     if (Sums::kParities == 1) __syncthreads();
   }
@@ -300,7 +300,8 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
     if (job.norm.x)
       in = norm_input<F>(job, reinterpret_cast<std::byte*>(
                                   all_sums + Sums::kParities * job.matrices() * segments));
-  multiply_pairs<F, kTokens>(job, in, segment, place, first, tokens, all_sums, &spare);
+  const auto row_of = [first](int t) { return first + t; };
+  multiply_pairs<F, kTokens>(job, in, segment, place, row_of, tokens, all_sums, &spare);
 }
 
 }  // namespace chaski

@@ -40,8 +40,7 @@ class Squares {
 
   void add(const Plan& plan, size_t step) {
     const Step& s = plan.steps[step];
-    if (const auto* op = std::get_if<ExpertMatMul>(&s.op))
-      return add_experts(*op, s.args, weight(plan, step, 1));
+    if (const auto experts = experts_of(plan, step)) return add_experts(*experts);
     const std::vector<const Weight*> weights = weights_of(plan, step);
     const int64_t rows = s.args.in[0].shape.rows;
     if (weights.empty() || rows == 0) return;
@@ -90,12 +89,16 @@ class Squares {
     input_row(a, t, values_.data());
     for (size_t c = 0; c < values_.size(); ++c) to[c] += double(values_[c]) * double(values_[c]);
   }
-  void add_experts(const ExpertMatMul& op, const OpArgs& a, const Weight& weight) {
-    Sum& sum = of(weight, op.experts);
-    for (int64_t row = 0; row < a.in[2].shape.rows * a.in[2].shape.cols; ++row) {
-      const int32_t expert = ExpertMatMul::expert_of(a, row);
-      add_row(a, ExpertMatMul::input_of(a, row), &sum.squares[size_t(expert * weight.info.cols)]);
-      ++sum.tokens[size_t(expert)];
+  void add_experts(const ExpertStep& step) {
+    const OpArgs& a = step.args;
+    for (const Weight* weight : step.weights) {
+      Sum& sum = of(*weight, step.op.experts);
+      for (int64_t row = 0; row < a.in[2].shape.rows * a.in[2].shape.cols; ++row) {
+        const int32_t expert = ExpertMatMul::expert_of(a, row);
+        add_row(a, ExpertMatMul::input_of(a, row),
+                &sum.squares[size_t(expert * weight->info.cols)]);
+        ++sum.tokens[size_t(expert)];
+      }
     }
   }
 
@@ -153,6 +156,17 @@ void input_row(const OpArgs& matmul, int64_t t, float* to) {
     const Act& act = matmul.in_acts.at(t, c / 32);
     to[c] = act.d * float(act.q[c % 32]);
   }
+}
+
+std::optional<ExpertStep> experts_of(const Plan& plan, size_t step) {
+  const Step& s = plan.steps[step];
+  if (const auto* op = std::get_if<ExpertMatMul>(&s.op))
+    return ExpertStep{*op, s.args, {&Squares::weight(plan, step, 1)}};
+  if (const auto* op = std::get_if<GatedExpertMatMul>(&s.op))
+    return ExpertStep{op->plain(),
+                      op->plain_args(s.args, 0),
+                      {&Squares::weight(plan, step, 1), &Squares::weight(plan, step, 2)}};
+  return std::nullopt;
 }
 
 std::vector<const Weight*> weights_of(const Plan& plan, size_t step) {

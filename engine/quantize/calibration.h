@@ -19,11 +19,11 @@
 
 #include "engine/session/engine.h"
 #include "engine/shelf/model_file.h"
+#include "ggml-like-tensor/ops/expert_matmul.h"
 
 namespace chaski {
 
 class Plan;
-struct OpArgs;
 
 constexpr int kCalibrationWindow = 512;  // tokens of a window, at most the model's context
 constexpr int64_t kFewestTokens = 32;    // a mean square of fewer tokens is not used
@@ -79,6 +79,14 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
 void input_row(const OpArgs& matmul, int64_t t, float* to);
 // The weights that a step multiplies by the same rows; none if it is no such step.
 std::vector<const Weight*> weights_of(const Plan& plan, size_t step);
+
+// A step that multiplies by the experts of its rows, as an expert_matmul of all its weights.
+struct ExpertStep {
+  ExpertMatMul op;
+  OpArgs args;
+  std::vector<const Weight*> weights;
+};
+std::optional<ExpertStep> experts_of(const Plan& plan, size_t step);
 
 // The inputs of each matmul weight in these windows, by the weight's name.
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,

@@ -5,5 +5,5 @@ namespace chaski {
 extern const Backend kBackend_avx512vbmi;
 // Only ops whose dot products use weights from a codebook.
 const Backend kBackend_avx512vbmi =
-    backend_of<Avx512Lanes<true, true>, MatMul, GatedMatMul, ExpertMatMul>();
+    backend_of<Avx512Lanes<true, true>, MatMul, GatedMatMul, ExpertMatMul, GatedExpertMatMul>();
 }  // namespace chaski

@@ -10,7 +10,6 @@
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/strip.h"
-#include "ggml-like-tensor/ops/expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 
 namespace chaski {
@@ -143,94 +142,6 @@ struct CpuKernel<GatedMatMul, V> {
     if (a.out[0].data)
       for (int64_t i = 0; i < n; ++i) a.out[0].out_row(t)[row + i] = h[i];
     if (a.acts.data) quantize_block<V>(h, a.acts.at(t, u));
-  }
-};
-
-// A unit is some strips of one expert, times all rows that chose it, 16 at a time. The rows are
-// copied next to each other once for these strips. A decode step chooses few of many experts, so
-// only the experts that its rows can choose have units.
-template <class V>
-struct CpuKernel<ExpertMatMul, V> {
-  static constexpr int64_t kStripsAUnit = 2 * kStrips;
-  static int64_t strips(const ExpertMatMul& op, const OpArgs& a) {
-    return op.outputs(a) / kStrip;  // of one expert
-  }
-  static int64_t parts(const ExpertMatMul& op, const OpArgs& a) {
-    return (strips(op, a) + kStripsAUnit - 1) / kStripsAUnit;
-  }
-  static constexpr int kMostFew = 4096;  // experts that few() can tell apart
-  // Whether the units are those of the different experts of the rows, not those of all experts.
-  static bool few(const ExpertMatMul& op, const OpArgs& a) {
-    return a.out[0].shape.rows < op.experts && op.experts <= kMostFew;
-  }
-  static int64_t units(const ExpertMatMul& op, const OpArgs& a) {
-    return (few(op, a) ? a.out[0].shape.rows : op.experts) * parts(op, a);
-  }
-  // The expert of the units of `place`, or -1 if the rows choose fewer.
-  static int64_t expert_at(const ExpertMatMul& op, const OpArgs& a, int64_t place) {
-    if (!few(op, a)) return place;
-    uint64_t seen[kMostFew / 64] = {};
-    for (int64_t row = 0; row < a.out[0].shape.rows; ++row) {
-      const int32_t expert = ExpertMatMul::expert_of(a, row);
-      const uint64_t bit = uint64_t{1} << expert % 64;
-      if (seen[expert / 64] & bit) continue;
-      if (place-- == 0) return expert;
-      seen[expert / 64] |= bit;
-    }
-    return -1;
-  }
-  static int64_t grain(const ExpertMatMul&, const OpArgs&) { return 1; }
-  static size_t scratch(const ExpertMatMul&, const OpArgs& a) {
-    return sizeof(BlockResult<V>) +
-           kGroup * (a.in_acts.blocks * sizeof(Act) + a.in[0].shape.cols * sizeof(float));
-  }
-
-  static void run(const ExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
-                  const Scratch& scratch) {
-    const int64_t all = strips(op, a), rows = a.out[0].shape.rows;
-    for (int64_t u = first; u < last; ++u) {
-      const int64_t expert = expert_at(op, a, u / parts(op, a)),
-                    from = u % parts(op, a) * kStripsAUnit,
-                    to = from + kStripsAUnit < all ? from + kStripsAUnit : all;
-      if (expert < 0) continue;
-      int64_t chosen[kGroup];
-      int n = 0;
-      for (int64_t row = 0; row < rows; ++row) {
-        if (ExpertMatMul::expert_of(a, row) == expert) chosen[n++] = row;
-        if (n == kGroup || (n > 0 && row + 1 == rows))
-          multiply(op, a, expert, from, to, chosen, n, scratch), n = 0;
-      }
-    }
-  }
-  // Multiplies strips [from, to) of an expert with its n rows.
-  static void multiply(const ExpertMatMul& op, const OpArgs& a, int64_t expert, int64_t from,
-                       int64_t to, const int64_t* chosen, int n, const Scratch& scratch) {
-    const Operand& w = a.in[1];
-    auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
-    auto* acts = reinterpret_cast<Act*>(result + 1);
-    auto* x = reinterpret_cast<float*>(acts + kGroup * a.in_acts.blocks);
-    const int64_t cols = w.shape.cols, blocks = (cols + 31) / 32;
-    const bool quantized = reads_acts(w.format);
-    for (int i = 0; i < n; ++i) {
-      const int64_t row = ExpertMatMul::input_of(a, chosen[i]);
-      for (int64_t b = 0; b < blocks && quantized; ++b) acts[b * n + i] = a.in_acts.at(row, b);
-      if (!quantized) __builtin_memcpy(x + i * cols, a.in[0].row(row), cols * sizeof(float));
-    }
-    const StripInput<V> in{acts, n, x, cols, cols};
-    for (int64_t s = from; s < to; s += kStrips) {
-      const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-      for (int k = 0; k < n_strips; ++k)
-        for (int i = 0; i < n; ++i) result->acc[k][i] = V::zero();
-      Formats::with(w.format, [&]<class Stored>(Stored) {
-        using F = TilesOf<Stored>;
-        const size_t bytes = bytes_of_strip<F>(cols);
-        strips_times<V, F>(w.bytes() + (expert * strips(op, a) + s) * bytes, bytes, n_strips, 0,
-                           blocks, in, n, result->acc[0]);
-      });
-      for (int k = 0; k < n_strips; ++k)
-        for (int i = 0; i < n; ++i)
-          V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, result->acc[k][i]);
-    }
   }
 };
 

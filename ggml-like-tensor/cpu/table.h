@@ -2,6 +2,7 @@
 // (Makefile) and one call of this.
 #pragma once
 #include "ggml-like-tensor/cpu/attention.h"
+#include "ggml-like-tensor/cpu/expert_matmul.h"
 #include "ggml-like-tensor/cpu/matmul.h"
 #include "ggml-like-tensor/cpu/norm.h"
 #include "ggml-like-tensor/cpu/peak.h"

@@ -23,11 +23,30 @@ struct Shape {
 // rows or experts.
 enum class ValueKind { f32, acts, i32 };
 
+// Where the experts of a weight are, if memory does not hold all of them (expert_cache.h). Its
+// functions may be called from several threads.
+class ExpertPlaces {
+ public:
+  // The next op that reads the weight wants these experts of `tokens` tokens. Reads of those that
+  // are not in memory begin.
+  virtual void expect(const int32_t* chosen, int64_t tokens, int64_t a_token) = 0;
+  // The expected experts, each once, in the order in which it is best to compute them; -1: there
+  // are fewer.
+  virtual int64_t in_order(int64_t place) const = 0;
+  // The bytes of an expert, which stay until release(). Waits until they are read.
+  virtual const std::byte* hold(int64_t expert) = 0;
+  virtual void release(int64_t expert) = 0;
+
+ protected:
+  ~ExpertPlaces() = default;
+};
+
 struct Operand {
   Shape shape;
   Format format = Format::f32;  // of a weight; weights with more than one row are in tile layout
   void* data = nullptr;         // null: an output without readers
   bool weight = false;
+  ExpertPlaces* places = nullptr;  // of the experts of a weight; null: they are at `data`
 
   const float* row(int64_t r) const { return static_cast<const float*>(data) + r * shape.cols; }
   float* out_row(int64_t r) const { return static_cast<float*>(data) + r * shape.cols; }

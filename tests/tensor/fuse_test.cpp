@@ -1,5 +1,6 @@
 // Fusing changes time, never a bit: a graph as the model wrote it and the fused graph give the same
 // numbers. Also tests graphs with values that are not floats.
+#include <algorithm>
 #include <cstring>
 
 #include "engine/passes/pipeline.h"
@@ -102,8 +103,9 @@ TEST_CASE("fuse: kv_write rotates the query of the attention after it, and no ot
   CHECK(ropes == 1);  // `other`
 }
 
-// A mixture of experts: choices are integers that go from one op to others.
-TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything else") {
+namespace {
+
+void check_mixture(Format gate_format, Format up_format) {
   const int64_t tokens = 9, dim = 64, ffn = 96;
   const int experts = 5, chosen = 2;
   Batch batch;
@@ -112,8 +114,8 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
   std::vector<Buffer> data;
   std::vector<Weight> weights;
   for (const auto& [format, rows, cols] : {std::tuple{Format::f32, int64_t(experts), dim},
-                                           {Format::q8, experts * ffn, dim},
-                                           {Format::q4, experts * ffn, dim},
+                                           {gate_format, experts * ffn, dim},
+                                           {up_format, experts * ffn, dim},
                                            {Format::q4_0, experts * dim, ffn}}) {
     data.push_back(random_weight(format, {rows, cols}));
     weights.push_back({{"w", format, rows, cols}, data.back().data()});
@@ -151,6 +153,10 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
       }
       if (first.empty()) first = result_of(plan);
       CHECK(same(first, result_of(plan)));
+      const auto gated = std::ranges::count_if(plan.steps, [](const Step& s) {
+        return std::holds_alternative<GatedExpertMatMul>(s.op);
+      });
+      CHECK(gated == (which == Fuse::all && gate_format == up_format));
     }
 
   // Computes the expected result by the ops' references.
@@ -165,4 +171,14 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
   for (size_t i = 0; i < want.size(); ++i)
     error += double(want[i] - first[i]) * (want[i] - first[i]), size += double(want[i]) * want[i];
   CHECK(error < 1e-10 * size);
+}
+
+}  // namespace
+
+// A mixture of experts: choices are integers that go from one op to others. Gate and up become one
+// step if they have one format.
+TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything else") {
+  check_mixture(Format::q8, Format::q4);
+  check_mixture(Format::q8, Format::q8);
+  check_mixture(Format::f16, Format::f16);
 }

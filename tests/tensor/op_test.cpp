@@ -235,6 +235,29 @@ TEST_CASE("op: expert_matmul gives the bits of matmul with that expert's weight"
   }
 }
 
+TEST_CASE("op: gated_expert_matmul gives the bits of its parts") {
+  for (const Example<GatedExpertMatMul>& e : GatedExpertMatMul::examples()) {
+    auto c = make_case(e, StateLayout{});
+    const OpArgs gate = e.op.plain_args(c->args, 0), up = e.op.plain_args(c->args, 1);
+    const Shape shape = output_shapes(e.op.plain(), gate)[0];
+    const auto n = size_t(shape.rows * shape.cols);
+    std::vector<float> gated(n), parts[2]{std::vector<float>(n), std::vector<float>(n)};
+    for (const Backend* backend : cpu_backends()) {
+      CAPTURE(backend->name);
+      const auto run = [&](const auto& op, OpArgs a, std::vector<float>& to) {
+        a.out[0] = {shape, Format::f32, to.data()};
+        run_alone(*backend, op, a);
+      };
+      run(e.op, c->args, gated), run(e.op.plain(), gate, parts[0]), run(e.op.plain(), up, parts[1]);
+      OpArgs each;
+      each.n_in = 1, each.in[0] = {shape, Format::f32, parts[0].data()};
+      run(Unary{e.op.kind}, each, parts[0]);
+      for (size_t i = 0; i < n; ++i) parts[0][i] *= parts[1][i];
+      CHECK(gated == parts[0]);
+    }
+  }
+}
+
 TEST_CASE("op: quantized activations equal the reference's, bit for bit") {
   const auto e = QuantizeActs::examples()[1];
   auto c = make_case(e, StateLayout{});

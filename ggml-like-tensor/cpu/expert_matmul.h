@@ -1,0 +1,210 @@
+// Matmuls with a weight for each row. A unit of work is some strips of one expert, times all rows
+// that chose it. So an expert's weights are read once in a pass, whatever its number of tokens: a
+// strip stays in L2 while it is multiplied with 16 rows at a time. A decode step chooses few of
+// many experts, so only the experts that its rows can choose have units.
+#pragma once
+#include "ggml-like-tensor/cpu/matmul.h"
+#include "ggml-like-tensor/ops/gated_expert_matmul.h"
+
+namespace chaski {
+namespace {
+
+// The strips of a unit: with few rows about as many bytes as a thread should take at once; with
+// many rows twice as many, because the rows are copied next to each other for each unit.
+constexpr int kExpertStrips = 2 * kStrips;
+constexpr int kMostFew = 4096;  // experts that few_rows() can tell apart
+
+// The experts and rows of an op with `experts` experts. `a` is as for ExpertMatMul.
+struct ExpertUnits {
+  const OpArgs& a;
+  int64_t experts, strips, a_unit;
+
+  ExpertUnits(const ExpertMatMul& op, const OpArgs& args, int weights)
+      : a(args), experts(op.experts), strips(op.outputs(args) / kStrip) {
+    a_unit = kExpertStrips / weights * (few_rows() ? 1 : 2);
+  }
+  int64_t rows() const { return a.in[2].shape.rows * a.in[2].shape.cols; }
+  // Whether the units are those of the different experts of the rows, not those of all experts.
+  bool few_rows() const { return rows() < experts && experts <= kMostFew; }
+  int64_t parts() const { return (strips + a_unit - 1) / a_unit; }
+  int64_t units() const { return (few_rows() ? rows() : experts) * parts(); }
+  // The expert of the units of `place`, or -1 if the rows choose fewer.
+  int64_t expert_at(int64_t place) const {
+    if (a.in[1].places) return a.in[1].places->in_order(place);
+    if (!few_rows()) return place;
+    uint64_t seen[kMostFew / 64] = {};
+    for (int64_t row = 0; row < rows(); ++row) {
+      const int32_t expert = ExpertMatMul::expert_of(a, row);
+      const uint64_t bit = uint64_t{1} << expert % 64;
+      if (seen[expert / 64] & bit) continue;
+      if (place-- == 0) return expert;
+      seen[expert / 64] |= bit;
+    }
+    return -1;
+  }
+  // Calls f(expert, first strip, end) for the experts of units [first, last).
+  template <class Fn>
+  void each_expert(int64_t first, int64_t last, Fn f) const {
+    for (int64_t u = first, end; u < last; u = end) {
+      const int64_t place = u / parts();
+      end = (place + 1) * parts() < last ? (place + 1) * parts() : last;
+      const int64_t expert = expert_at(place), from = u % parts() * a_unit,
+                    to = from + (end - u) * a_unit;
+      if (expert >= 0) f(expert, from, to < strips ? to : strips);
+    }
+  }
+  // Calls f(rows, n) for the rows of an expert, up to 16 at a time.
+  template <class Fn>
+  void each_group(int64_t expert, Fn f) const {
+    int64_t chosen[kGroup];
+    int n = 0;
+    for (int64_t row = 0; row < rows(); ++row) {
+      if (ExpertMatMul::expert_of(a, row) == expert) chosen[n++] = row;
+      if (n == kGroup || (n > 0 && row + 1 == rows())) f(chosen, n), n = 0;
+    }
+  }
+};
+
+// The bytes of an expert, as long as this lives.
+class HeldExpert {
+ public:
+  HeldExpert(const Operand& w, int64_t expert, int64_t strips)
+      : places_(w.places),
+        expert_(expert),
+        data_(places_
+                  ? places_->hold(expert)
+                  : w.bytes() + expert * strips * int64_t(strip_bytes(w.format, w.shape.cols))) {}
+  ~HeldExpert() {
+    if (places_) places_->release(expert_);
+  }
+  HeldExpert(const HeldExpert&) = delete;
+  HeldExpert& operator=(const HeldExpert&) = delete;
+  const std::byte* data() const { return data_; }
+
+ private:
+  ExpertPlaces* places_;
+  int64_t expert_;
+  const std::byte* data_;
+};
+
+// The inputs of some rows of y: where they are if it is one row, otherwise copied to `memory`.
+inline int64_t gathered_bytes(const OpArgs& a) {
+  return kGroup *
+         (a.in_acts.blocks * int64_t(sizeof(Act)) + a.in[0].shape.cols * int64_t(sizeof(float)));
+}
+template <class V>
+StripInput<V> gather(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) {
+  const bool floats = !reads_acts(a.in[1].format);
+  const int64_t cols = a.in[0].shape.cols, blocks = floats ? 0 : a.in_acts.blocks;
+  if (n == 1) {
+    const int64_t row = ExpertMatMul::input_of(a, chosen[0]);
+    return {blocks > 0 ? &a.in_acts.at(row, 0) : nullptr,
+            blocks > 0 ? a.in_acts.width(row / kGroup) : 1, floats ? a.in[0].row(row) : nullptr,
+            cols, cols};
+  }
+  auto* acts = reinterpret_cast<Act*>(memory);
+  auto* x = reinterpret_cast<float*>(acts + kGroup * blocks);
+  for (int i = 0; i < n; ++i) {
+    const int64_t row = ExpertMatMul::input_of(a, chosen[i]);
+    if (floats) __builtin_memcpy(x + i * cols, a.in[0].row(row), cols * sizeof(float));
+    if (blocks == 0) continue;
+    const Act* from = &a.in_acts.at(row, 0);
+    const int64_t width = a.in_acts.width(row / kGroup);
+    for (int64_t b = 0; b < blocks; ++b) acts[b * n + i] = from[b * width];
+  }
+  return {acts, n, x, cols, cols};
+}
+
+// result[strip][row]: n_strips strips from `first` on, of an expert at `data`, times n rows.
+template <class V>
+void multiply_expert(const Operand& w, const std::byte* data, int64_t first, int n_strips,
+                     const StripInput<V>& in, int n, BlockResult<V>& result) {
+  const int64_t blocks = (w.shape.cols + 31) / 32, step = n > kGroup / 2 ? kStep : blocks;
+  for (int s = 0; s < n_strips; ++s)
+    for (int i = 0; i < n; ++i) result.acc[s][i] = V::zero();
+  Formats::with(w.format, [&]<class Stored>(Stored) {
+    using F = TilesOf<Stored>;
+    const size_t bytes = bytes_of_strip<F>(w.shape.cols);
+    for (int64_t from = 0; from < blocks; from += step)
+      strips_times<V, F>(data + first * bytes, bytes, n_strips, from,
+                         from + step < blocks ? from + step : blocks, in, n, result.acc[0]);
+  });
+}
+
+template <class V>
+struct CpuKernel<ExpertMatMul, V> {
+  static int64_t units(const ExpertMatMul& op, const OpArgs& a) {
+    return ExpertUnits(op, a, 1).units();
+  }
+  static int64_t grain(const ExpertMatMul&, const OpArgs&) { return 1; }
+  static size_t scratch(const ExpertMatMul&, const OpArgs& a) {
+    return sizeof(BlockResult<V>) + gathered_bytes(a);
+  }
+
+  static void run(const ExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
+    const ExpertUnits units(op, a, 1);
+    units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
+      const HeldExpert held(a.in[1], expert, units.strips);
+      units.each_group(expert, [&](const int64_t* chosen, int n) {
+        const StripInput<V> in = gather<V>(a, chosen, n, scratch.own + sizeof result);
+        for (int64_t s = from; s < to; s += kStrips) {
+          const int n_strips = int(to - s < kStrips ? to - s : kStrips);
+          multiply_expert<V>(a.in[1], held.data(), s, n_strips, in, n, result);
+          for (int k = 0; k < n_strips; ++k)
+            for (int i = 0; i < n; ++i)
+              V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, result.acc[k][i]);
+        }
+      });
+    });
+  }
+};
+
+template <class V>
+struct CpuKernel<GatedExpertMatMul, V> {
+  static int64_t units(const GatedExpertMatMul& op, const OpArgs& a) {
+    const OpArgs gate = op.plain_args(a, 0);
+    return ExpertUnits(op.plain(), gate, 2).units();
+  }
+  static int64_t grain(const GatedExpertMatMul&, const OpArgs&) { return 1; }
+  static size_t scratch(const GatedExpertMatMul&, const OpArgs& a) {
+    return 2 * sizeof(BlockResult<V>) + gathered_bytes(a);
+  }
+
+  static void run(const GatedExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
+    const OpArgs plain = op.plain_args(a, 0);
+    const ExpertUnits units(op.plain(), plain, 2);
+    units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
+      const HeldExpert gate(a.in[1], expert, units.strips), up(a.in[2], expert, units.strips);
+      units.each_group(expert, [&](const int64_t* chosen, int n) {
+        const StripInput<V> in =
+            gather<V>(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
+        for (int64_t s = from; s < to; s += kStrips) {
+          const int n_strips = int(to - s < kStrips ? to - s : kStrips);
+          multiply_expert<V>(a.in[1], gate.data(), s, n_strips, in, n, result[0]);
+          multiply_expert<V>(a.in[2], up.data(), s, n_strips, in, n, result[1]);
+          for (int i = 0; i < n; ++i) finish(op, a, s, n_strips, chosen[i], i, result);
+        }
+      });
+    });
+  }
+  // Writes n_strips strips from `first` on, an even number, of a row.
+  static void finish(const GatedExpertMatMul& op, const OpArgs& a, int64_t first, int n_strips,
+                     int64_t row, int i, const BlockResult<V>* result) {
+    alignas(64) float h[kStrips * kStrip];
+    for (int k = 0; k < n_strips; ++k)
+      V::store(h + k * kStrip,
+               V::mul(activate<V>(op.kind, result[0].acc[k][i]), result[1].acc[k][i]));
+    if (a.out[0].data)
+      __builtin_memcpy(a.out[0].out_row(row) + first * kStrip, h,
+                       n_strips * kStrip * sizeof(float));
+    for (int k = 0; a.acts.data && k < n_strips; k += 2)
+      quantize_block<V>(h + k * kStrip, a.acts.at(row, (first + k) / 2));
+  }
+};
+
+}  // namespace
+}  // namespace chaski
