@@ -299,12 +299,12 @@ asan:
 # Code that threads share (crew, sessions, files, the server) under ThreadSanitizer: first in the tests' process, then in a server under
 # the load of tests/serve. Its objects are in build/tsan. Models, formats, commands, the quantizer and other kernels share nothing, so their
 # plain objects are used. A report ends the program that it is about, so that a case fails.
-TSAN_TESTS := $(addprefix tests/engine/,inbox_test.cpp serving_test.cpp exactness_test.cpp verify_test.cpp) tests/tensor/crew_test.cpp tests/tensor/quipu_test.cpp
+TSAN_TESTS := $(addprefix tests/engine/,expert_cache_test.cpp inbox_test.cpp serving_test.cpp exactness_test.cpp verify_test.cpp) tests/tensor/crew_test.cpp tests/tensor/quipu_test.cpp
 TSAN_SRC   := $(filter-out engine/quantize/% engine/measure/% engine/loadtest/%,$(filter ggml-like-tensor/% engine/% main/api/% main/serve/%,$(IN_UNITS))) $(TSAN_TESTS)
 TSAN_UNITS := $(addsuffix unit,$(sort $(dir $(TSAN_SRC))))
 TSAN_ISA   := $(if $(shell grep -sw avx2 /proc/cpuinfo),avx2,scalar)
 TSAN_OBJ   := $(TSAN_UNITS:%=build/tsan/%.o) build/tsan/ggml-like-tensor/cpu/isa_$(TSAN_ISA).o
-TSAN_CASES := inbox*,serving*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
+TSAN_CASES := expert cache*,inbox*,serving*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
 TSAN_LOAD  := serve*
 tsan: build/tsan/tests.bin build/tsan/chaski build/tests.bin
 	export CHASKI_ISA=$(TSAN_ISA) CHASKI_BIN=build/tsan/chaski TSAN_OPTIONS=halt_on_error=1; \

@@ -134,7 +134,8 @@ void Crew::report(int64_t chunks, int64_t took, int id) {
   if (left_.fetch_sub(chunks, std::memory_order_acq_rel) > chunks) return;
   const int64_t at = nanoseconds(), chunk = fastest_.load(std::memory_order_relaxed);
   work_->over(step_, at - started_);
-  if (count_->step(at, at - started_, chunk * chunks_, chunk)) set_limit();
+  if (!work_->reads_file(step_) && count_->step(at, at - started_, chunk * chunks_, chunk))
+    set_limit();
   next_step(at, id);
 }
 

@@ -28,6 +28,8 @@ class Steps {
   // Computes a chunk on thread 0 .. size() - 1. Must not throw.
   virtual void run(int step, int64_t chunk, int thread) = 0;
   virtual void over(int step, int64_t nanoseconds) = 0;
+  // Whether threads may wait for a file in this step. Its time says nothing about their number.
+  virtual bool reads_file(int) const { return false; }
 
  protected:
   ~Steps() = default;

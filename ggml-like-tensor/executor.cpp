@@ -65,6 +65,8 @@ void Executor::run(int step, int64_t chunk, int thread) {
 void Executor::over(int step, int64_t nanoseconds) {
   if (abandoned_.load(std::memory_order_relaxed)) return;
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
+  for (const Step::Announced& a : plan_->steps[size_t(step)].announced)
+    a.places->expect(a.chosen.ints(0), a.chosen.shape.rows, a.chosen.shape.cols);
   if (after_step) after_step(*plan_, size_t(step));
 }
 

@@ -55,6 +55,7 @@ class Executor : private Steps {
   int64_t chunks(int step) override;
   void run(int step, int64_t chunk, int thread) override;
   void over(int step, int64_t nanoseconds) override;
+  bool reads_file(int step) const override { return plan_->steps[size_t(step)].reads_file; }
   bool stops();
 
   std::shared_ptr<Crew> crew_;

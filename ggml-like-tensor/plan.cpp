@@ -1,6 +1,9 @@
 #include "ggml-like-tensor/plan.h"
 
 #include <algorithm>
+#include <set>
+
+#include "ggml-like-tensor/expert_cache.h"
 
 namespace chaski {
 
@@ -101,6 +104,31 @@ int Plan::threads_worth(int most) const {
   return best;
 }
 
+void Plan::announce_experts() {
+  std::vector<Step*> made_by(graph_.values.size(), nullptr);
+  std::set<ExpertPlaces*> once;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Node& n = graph_.nodes[i];
+    steps[i].announced.clear(), steps[i].reads_file = false;
+    for (const ValueId v : n.out)
+      if (v != kNone) made_by[size_t(v)] = &steps[i];
+    Operand chosen;
+    Step* router = nullptr;
+    for (size_t k = 0; k < n.in.size(); ++k)
+      if (graph_.values[size_t(n.in[k])].kind == ValueKind::i32)
+        chosen = steps[i].args.in[k], router = made_by[size_t(n.in[k])];
+    for (size_t k = 0; k < n.in.size(); ++k) {
+      ExpertPlaces*& places = steps[i].args.in[k].places;
+      if (!places) continue;
+      // A weight expects the experts of one step. Other steps that read it take them from the file.
+      if (router && once.insert(places).second)
+        router->announced.push_back({places, chosen}), steps[i].reads_file = true;
+      else
+        places = nullptr;
+    }
+  }
+}
+
 void Plan::bind(std::byte* arena, const WeightPlace& place) {
   auto operand = [&](ValueId id, bool needed) {
     Operand o;
@@ -110,6 +138,7 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     if (v.weight) {
       o.format = v.weight->info.format, o.weight = true;
       o.data = place ? place(*v.weight) : const_cast<std::byte*>(v.weight->data);
+      if (where_.experts && !place) o.places = where_.experts->places_of(*v.weight);
     } else if (needed) {
       o.data = arena + offsets_[id];
     }
@@ -140,6 +169,7 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     else
       cut(steps[i], bound_needs_);
   }
+  if (where_.experts) announce_experts();
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone)
     result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);

@@ -14,6 +14,14 @@ struct Step {
   OpArgs args;
   const KernelEntry* kernel;       // null in a plan for a device with its own kernels
   int64_t units = 0, a_chunk = 0;  // units of work of the next run; units in a chunk
+  // The weights that later steps multiply by the experts that this step chooses, as far as memory
+  // does not hold all of their experts (expert_cache.h).
+  struct Announced {
+    ExpertPlaces* places;
+    Operand chosen;
+  };
+  std::vector<Announced> announced = {};
+  bool reads_file = false;  // whether it reads such a weight
 };
 
 // Returns the address of a weight's bytes for the kernels of a plan.
@@ -66,6 +74,7 @@ class Plan {
   };
   void place_values(int fused_steps);
   static void cut(Step& step, Needs& needs);
+  void announce_experts();
   Graph graph_;
   const Batch& batch_;
   const PassContext& where_;

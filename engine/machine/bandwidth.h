@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "ggml-like-tensor/base/mapping.h"
+
 namespace chaski {
 
 // CHASKI_MEASURE is "brief": measurements of this folder take a moment, and their figures are
@@ -20,6 +22,10 @@ struct BandwidthOptions {
 
 // Bytes per second of the fastest pass over the buffer. 0 if there is no memory for a buffer.
 double measure_read_bandwidth(const BandwidthOptions& options);
+
+// Bytes per second that several threads read from all over a file, past the system's cache where
+// the file system allows that. Takes about 0.3 seconds. 0 if the file cannot be read.
+double measure_file_bandwidth(const Mapping& file);
 
 // The name under which a speed is stored (cache_folder.h). It contains a hash of the host name,
 // because several machines may share the folder.

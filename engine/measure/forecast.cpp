@@ -6,6 +6,7 @@
 #include "engine/machine/bandwidth.h"
 #include "engine/passes/placement.h"
 #include "engine/passes/random_model.h"
+#include "engine/session/expert_memory.h"
 #include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/base/memory.h"
 
@@ -67,6 +68,22 @@ OpenModel opened_for(const ForecastOptions& o) {
   return open_model(o.engine.model, o.engine.tokenizer);
 }
 
+void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
+                 const ForecastOptions& o) {
+  const int positions = o.engine.context > 0 ? f.context : std::min(f.context, kDefaultPositions);
+  const auto room = expert_room(model, f.cpu_layers, positions, o.engine, f.threads);
+  if (!room) return;
+  const std::vector<int64_t> slots = slots_within(room->weights, room->bytes, f.threads);
+  if (slots.empty()) return;
+  Forecast::Experts e{room->all, room->bytes};
+  e.found = expected_hits(room->weights, slots,
+                          kept_expert_uses(opened.mapped->path, opened.mapped->state));
+  e.read_a_token = uint64_t(double(room->a_token) * (1 - e.found));
+  o.note("the speed of the disk");
+  e.file_bandwidth = measure_file_bandwidth(*opened.mapped->mapping);
+  f.experts = e;
+}
+
 }  // namespace
 
 Forecast forecast(const ForecastOptions& o) {
@@ -105,8 +122,14 @@ Forecast forecast(const ForecastOptions& o) {
     f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, have, f.mapped);
 
   f.bytes_a_token = weight_bytes_a_token(model);
-  if (f.cpu_layers == f.layers && f.weights <= have && f.weights_stay) {
+  if (f.mapped && opened.mapped->mapping) add_experts(f, opened, model, o);
+  const bool probe_fits = f.experts ? have >= kMostProbe + f.activations : f.weights <= have;
+  if (f.cpu_layers == f.layers && probe_fits && (f.weights_stay || f.experts)) {
     f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
+    // While experts are read, a prompt reads each of them once, a token those that are not found.
+    if (f.experts && f.experts->file_bandwidth > 0)
+      f.speed->decode =
+          1 / (1 / f.speed->decode + double(f.experts->read_a_token) / f.experts->file_bandwidth);
     f.bandwidth = bandwidth_of(f.threads, o.measure_again, o);
   }
   return f;

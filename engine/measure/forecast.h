@@ -35,6 +35,14 @@ struct Forecast {
   bool fits = true;          // whether a full context fits
   bool starts = true;        // whether `chaski run` starts; otherwise memory is too small
   bool weights_stay = true;  // false if mapped weights are read from the disk for every token
+  // Set if experts of a mapped model are read from the file when they are chosen.
+  struct Experts {
+    uint64_t all = 0, bytes = 0;  // bytes of all experts, and of the memory for them
+    double found = 0;             // the part of the chosen experts that is expected there
+    uint64_t read_a_token = 0;    // bytes
+    double file_bandwidth = 0;    // bytes per second, measured
+  };
+  std::optional<Experts> experts;
   int longest_context = 0;   // that fits, up to the model's own or the requested one
   std::vector<Remedy> ways;  // to make the model fit if it does not
 

@@ -20,9 +20,6 @@ namespace chaski {
 
 namespace {
 
-// The bytes that the probe reads for a token, at most. That much does not stay in a cache; a
-// smaller model is timed whole.
-constexpr uint64_t kMostProbe = uint64_t{384} << 20;
 constexpr int64_t kLeastLayers = 2;
 
 // Decoding is timed and predicted after kDepth tokens.

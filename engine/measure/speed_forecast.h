@@ -14,6 +14,9 @@ namespace chaski {
 // Speeds for a prompt of kForecastPrompt tokens (at most the context), and for decoding after a
 // short text.
 constexpr int kForecastPrompt = 512;
+// The bytes that the probe reads for a token, at most. That much does not stay in a cache; a
+// smaller model is timed whole.
+constexpr uint64_t kMostProbe = uint64_t{384} << 20;
 struct SpeedForecast {
   double prompt = 0, decode = 0;  // tokens per second
 };

@@ -40,6 +40,8 @@ class CpuStage : public Stage {
   // From now on the second output of Result::both is the value that `second` adds to the graph,
   // instead of the hidden states.
   void set_second_output(std::function<ValueId(Graph&)> second);
+  // From now on takes experts from there. It outlives this.
+  void use_experts(ExpertCache* experts) { where_.experts = experts, plans_ = {}; }
   bool has_second_output() const { return bool(second_); }
 
   Executor& executor() { return executor_; }

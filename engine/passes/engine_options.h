@@ -41,6 +41,9 @@ struct EngineOptions {
   // read into memory (huge pages) instead of being mapped.
   Verify verify = Verify::never;
   bool copy = false;
+  // The most bytes of experts of a mapped model that stay in memory; the others are read from the
+  // file when they are chosen (session/expert_memory.h). 0: as many as fit.
+  uint64_t expert_memory = 0;
   // Whether a model in another format is kept as .quipu in the cache folder.
   KeepConverted keep_converted = 0;
   // Called with a line about something that the user did not ask for: a conversion, or the CPU

@@ -10,6 +10,7 @@
 #include "engine/passes/pipeline.h"
 #include "engine/passes/placement.h"
 #include "engine/passes/random_model.h"
+#include "engine/session/expert_memory.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
 #include "engine/session/watched_reading.h"
@@ -132,6 +133,7 @@ struct Engine::Impl {
   std::string rope_scaling;
   KvCache kv;
   std::shared_ptr<Crew> crew;
+  std::unique_ptr<ExpertCache> experts;  // of a mapped model that is larger than memory
   std::unique_ptr<Pipeline> pipeline;
   std::shared_ptr<Engine> target;
   std::unique_ptr<ConvertedModel> converted;  // writes the model into the cache folder
@@ -140,7 +142,15 @@ struct Engine::Impl {
             const Placement* wanted = nullptr);
   void bind(std::shared_ptr<const Weights> bound);
   void open_pools(const EngineOptions& o);
+  void open_experts(const EngineOptions& o);
+  ~Impl();
 };
+
+// What was learned about the experts helps the next run.
+Engine::Impl::~Impl() {
+  if (experts && experts->facts().tokens > 0)
+    keep_expert_uses(weights->path, weights->state, experts->uses());
+}
 
 void Engine::Impl::bind(std::shared_ptr<const Weights> bound) {
   weights = std::move(bound);
@@ -166,6 +176,28 @@ void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOption
     pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
   ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
   open_pools(o);
+  if (weights->mapping && pipeline->cpu()) open_experts(o);
+}
+
+void Engine::Impl::open_experts(const EngineOptions& o) {
+  const int positions = o.context > 0 ? context : std::min(context, kDefaultPositions);
+  const std::optional<ExpertRoom> room =
+      expert_room(*model, pipeline->cpu()->layers().end, positions, o, threads);
+  if (!room) return;
+  experts = ExpertCache::make(weights->mapping, room->weights, room->bytes, crew->size(),
+                              kept_expert_uses(weights->path, weights->state));
+  if (experts) pipeline->cpu()->use_experts(experts.get());
+  const uint64_t least = least_bytes(room->weights, crew->size());
+  if (o.expert_memory > 0 && o.expert_memory < least)
+    fail(Exit::usage, "--expert-memory is {} bytes, expected at least {} for {} threads",
+         o.expert_memory, least, crew->size());
+  if (!o.notice || o.expert_memory > 0) return;
+  o.notice(experts ? fmt::format("{}: is larger than memory: {:.3g} of {:.3g} GB of experts stay "
+                                 "there, the others are read from the file when they are chosen",
+                                 weights->path, double(room->bytes) / 1e9, double(room->all) / 1e9)
+                   : fmt::format("{}: is larger than memory, and {:.3g} GB are left for experts, "
+                                 "which need {:.3g} GB; so every token reads the mapped file",
+                                 weights->path, double(room->bytes) / 1e9, double(least) / 1e9));
 }
 
 // All stages use the same page numbers, so a pool has as many pages as the smallest stage.
@@ -336,6 +368,11 @@ std::string Engine::kv_type() const {
   return std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
                       [&](const KvType& t) { return t.format == impl_->kv_format; })
       ->name;
+}
+
+std::optional<ExpertCache::Facts> Engine::expert_facts() const {
+  if (!impl_->experts) return std::nullopt;
+  return impl_->experts->facts();
 }
 
 StateBytes Engine::states() const { return chaski::state_bytes(impl_->kv.states); }

@@ -106,6 +106,17 @@ Mapping::~Mapping() {
 
 void Mapping::drop_pages() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
+int Mapping::open_again() const {
+  for (const int direct : {O_DIRECT, 0}) {
+    Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | direct)};
+    struct stat st;
+    if (file.fd < 0) continue;
+    if (::fstat(file.fd, &st) != 0 || state_of(st) != state_) return -1;
+    return std::exchange(file.fd, -1);
+  }
+  return -1;
+}
+
 std::string beginning_of(const std::string& path, size_t most) {
   std::string bytes(most, '\0');
   struct stat st;

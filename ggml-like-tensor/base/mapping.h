@@ -21,6 +21,9 @@ class Mapping {
   // Removes the pages from this process's memory. Later reads get them from the system's cache. May
   // be called from any thread, also while others read.
   void drop_pages() const;
+  // A descriptor of the same file, for reads that bypass the system's cache if the file system
+  // allows that (O_DIRECT). -1 if the file at path() cannot be opened or is another one by now.
+  int open_again() const;
   // The size, times, inode and device of the file when it was mapped. At least one of them changes
   // when the file is written to.
   const std::string& state() const { return state_; }

@@ -19,6 +19,8 @@
 
 namespace chaski {
 
+class Mapping;
+
 // A tensor in memory, in the layout that kernels read. Weights owns the bytes.
 struct Weight {
   TensorInfo info;
@@ -32,8 +34,9 @@ class Weights {
   Metadata meta;
   std::vector<Weight> tensors;
   std::shared_ptr<const void> storage;
-  std::string state;           // of the mapped file (Mapping::state); empty if not mapped
-  std::vector<uint64_t> sums;  // XXH3-64 of each tensor in the file; may be empty
+  std::string state;  // of the mapped file (Mapping::state); empty if not mapped
+  std::shared_ptr<const Mapping> mapping;  // the mapped file, or null
+  std::vector<uint64_t> sums;              // XXH3-64 of each tensor in the file; may be empty
 
   const Weight* find(const std::string& name) const;
   uint64_t bytes() const;  // sum over tensors

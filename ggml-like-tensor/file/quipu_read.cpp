@@ -247,7 +247,7 @@ bool is_quipu(const std::string& path) {
 std::shared_ptr<const Weights> open_quipu(const std::string& path) {
   const auto mapping = Mapping::open(path);
   auto weights = weights_over(path, mapping->bytes());
-  weights->storage = mapping, weights->state = mapping->state();
+  weights->storage = mapping, weights->state = mapping->state(), weights->mapping = mapping;
   return weights;
 }
 

@@ -272,7 +272,7 @@ void Chat::report_end(const GenerateResult& result) {
   }
   put_summary(timing_line(result, measured_bandwidth(speaker_.engine(), result),
                           speaker_.options.sampling.seed, true) +
-              threads_part(speaker_.engine()));
+              threads_part(speaker_.engine()) + experts_part(speaker_.engine()));
 }
 
 std::string Chat::state_line(const GenerateResult& result) const {

@@ -51,6 +51,13 @@ std::string memory_table(const Forecast& f) {
                       f.context));
   text += row("activations", size_text(f.activations),
               fmt::format("of a pass, {}", counted(uint64_t(f.threads), "thread")));
+  if (f.experts)
+    text +=
+        row("experts", size_text(f.experts->bytes),
+            fmt::format("of {} in memory, {:.0f}% of the chosen ones; {:.1f} MB a token are "
+                        "read from the file at {:.2f} GB/s",
+                        size_text(f.experts->all), 100 * f.experts->found,
+                        double(f.experts->read_a_token) / 1e6, f.experts->file_bandwidth / 1e9));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),
               f.have ? fmt::format("{} more available", size_text(*f.have)) : "");
@@ -95,6 +102,10 @@ std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
     return "it does not fit" + (f.ways.empty()
                                     ? ", not even with fewer bits per weight"
                                     : ": " + remedy_text(f.ways[0], options, f.context) + " does");
+  if (f.experts)
+    return fmt::format(
+        "{}: experts are read from the file when they are chosen, because not all fit into memory",
+        runs);
   if (!f.weights_stay)
     return fmt::format(
         "{} slowly: the weights are larger than memory, so every token reads them from the disk",
@@ -149,6 +160,12 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
   if (f.have) json["available_bytes"] = *f.have;
   if (f.device_needs > 0)
     json["device_bytes"] = f.device_needs, json["device_free_bytes"] = f.device_has;
+  if (f.experts) {
+    json["expert_bytes"] = f.experts->all, json["expert_memory_bytes"] = f.experts->bytes;
+    json["experts_found"] = f.experts->found;
+    json["read_bytes_a_token"] = f.experts->read_a_token;
+    json["file_gigabytes_per_second"] = f.experts->file_bandwidth / 1e9;
+  }
   if (f.speed) {
     json["prompt_tokens_per_second"] = f.speed->prompt;
     json["decode_tokens_per_second"] = f.speed->decode;

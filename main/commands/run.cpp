@@ -355,10 +355,11 @@ int run(RunFlags& flags) {
   else if (ends_line(prompt.shown, result.text))
     put("\n");
   if (!cached.fault.empty()) put_notice(cached.fault + ": the prompt is not stored");
-  const Exit status =
-      put_end(speaker, {&result, 1},
-              timing_line(result, bandwidth, seed, flags.generation.verbose()) +
-                  (flags.generation.verbose() ? threads_part(speaker.engine()) : ""));
+  const Exit status = put_end(speaker, {&result, 1},
+                              timing_line(result, bandwidth, seed, flags.generation.verbose()) +
+                                  (flags.generation.verbose() ? threads_part(speaker.engine()) +
+                                                                    experts_part(speaker.engine())
+                                                              : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
   return int(status);
 }

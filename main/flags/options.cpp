@@ -173,6 +173,13 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
       .type("WHEN");
   declare_keep_converted(flags, keep_converted);
   flags
+      .add("--expert-memory", expert_memory,
+           "memory for the experts of a mapped model, such as 4G; the others are read from the "
+           "file when they are chosen (default {}: as much as is free)")
+      .not_empty("auto or a number of bytes such as 4G")
+      .knows({"auto"})
+      .type("SIZE");
+  flags
       .add("--device", engine.device,
            "device: cpu, cuda or cuda:N; auto uses a GPU if there is one (default {})")
       .knows({"auto", "cpu", "cuda"})
@@ -194,6 +201,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
                    : verify == "once" ? Verify::once
                                       : Verify::never;
   options.keep_converted = keep_converted_of(keep_converted);
+  if (expert_memory != "auto") options.expert_memory = bytes_of("--expert-memory", expert_memory);
   options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
                        : gpu_layers == "all" ? kAllLayers
                                              : std::stoi(gpu_layers);

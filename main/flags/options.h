@@ -18,7 +18,8 @@ namespace chaski {
 struct ModelFlags {
   EngineOptions engine;
   std::vector<std::string> kv = {"f16"};
-  std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto";
+  std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto",
+              expert_memory = "auto";
 
   enum class Kv { one, list };  // how many formats --kv takes
   void declare(Flags& flags, Kv kvs = Kv::one);

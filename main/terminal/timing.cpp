@@ -1,5 +1,6 @@
 #include "main/terminal/timing.h"
 
+#include "engine/shelf/shelf.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -49,6 +50,16 @@ std::string threads_part(const Engine& engine) {
   if (engine.threads_used() == 0) return "";
   return fmt::format("; {:.3g} of {}", engine.threads_used(),
                      counted(uint64_t(engine.threads()), "thread"));
+}
+
+std::string experts_part(const Engine& engine) {
+  const auto facts = engine.expert_facts();
+  if (!facts || facts->wanted == 0) return "";
+  return fmt::format(
+      "; {:.0f}% of the chosen experts were in {} of memory, {:.1f} MB a token were read from the "
+      "file",
+      100 * double(facts->found) / double(facts->wanted), size_text(facts->bytes),
+      double(facts->read) / double(facts->tokens) / 1e6);
 }
 
 std::string unread_line(const GenerateResult& result) {

@@ -1,0 +1,26 @@
+// The memory for experts of a mapped model that is larger than memory (expert_cache.h): how much
+// there is, and what earlier runs learned about the use of the experts.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "engine/session/memory_need.h"
+#include "ggml-like-tensor/expert_cache.h"
+
+namespace chaski {
+
+struct ExpertRoom {
+  std::vector<ExpertWeight> weights;  // of the layers on the CPU
+  uint64_t all = 0, a_token = 0;      // bytes of all experts, and of those that a token chooses
+  uint64_t bytes = 0;                 // of memory for them
+};
+// `context`: positions that get states. Nothing if the model has no experts or memory holds them
+// all. Throws what Footprint throws.
+std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int context,
+                                      const EngineOptions& options, int threads);
+
+// Stored in the cache folder. Empty for a file that has changed since.
+ExpertUses kept_expert_uses(const std::string& path, const std::string& state);
+void keep_expert_uses(const std::string& path, const std::string& state, const ExpertUses& uses);
+
+}  // namespace chaski
