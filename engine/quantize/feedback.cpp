@@ -1,5 +1,7 @@
 #include "engine/quantize/feedback.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/passes/layer_of.h"
@@ -24,6 +26,9 @@ CalibrationText spread(CalibrationText text) {
   return text;
 }
 
+constexpr char kOfExpert = '#';
+bool is_expert(const std::string& name) { return name.find(kOfExpert) != name.npos; }
+
 // The Gram matrices of some weights' inputs. Weights that read the same values share one.
 class Grams {
  public:
@@ -32,6 +37,7 @@ class Grams {
 
   void keep(const Plan& plan, size_t step) {
     const OpArgs& a = plan.steps[step].args;
+    if (const auto experts = experts_of(plan, step)) return keep_experts(*experts);
     std::shared_ptr<Gram> gram;
     for (const Weight* weight : weights_of(plan, step)) {
       if (wanted_.count(weight->info.name) == 0 || a.in[0].shape.rows == 0) continue;
@@ -48,6 +54,28 @@ class Grams {
     }
   }
 
+  // Weights of one step share the Gram matrix of each of their experts.
+  void keep_experts(const ExpertStep& step) {
+    std::vector<std::vector<int64_t>> rows(size_t(step.op.experts));
+    for (int64_t row = 0; row < step.args.in[2].shape.rows * step.args.in[2].shape.cols; ++row)
+      rows[size_t(ExpertMatMul::expert_of(step.args, row))].push_back(
+          ExpertMatMul::input_of(step.args, row));
+    for (int64_t e = 0; e < step.op.experts; ++e) {
+      std::shared_ptr<Gram> gram;
+      for (const Weight* weight : step.weights) {
+        const std::string name = name_of_expert(weight->info.name, e);
+        if (wanted_.count(name) == 0) continue;
+        auto& of = grams_[name];
+        if (!gram && !of) all_.push_back(of = std::make_shared<Gram>(weight->info.cols));
+        const auto& chosen = rows[size_t(e)];
+        if (!gram && !chosen.empty())
+          of->keep(int64_t(chosen.size()),
+                   [&](int64_t t, float* to) { input_row(step.args, chosen[size_t(t)], to); });
+        gram = of = gram ? gram : of;
+      }
+    }
+  }
+
   // Adds the kept rows, panel by panel.
   void add(int threads) {
     std::vector<std::pair<Gram*, int64_t>> jobs;
@@ -59,11 +87,15 @@ class Grams {
 
   std::map<std::string, std::shared_ptr<const Feedback>> feedbacks(int threads) {
     std::vector<std::shared_ptr<const Feedback>> made(all_.size());
-    for_each_job(all_.size(), threads,
-                 [&](size_t i) { made[i] = std::make_shared<Feedback>(*all_[i]); });
+    for_each_job(all_.size(), threads, [&](size_t i) {
+      if (all_[i]->tokens() > 0) made[i] = std::make_shared<Feedback>(*all_[i]);
+    });
     std::map<std::string, std::shared_ptr<const Feedback>> out;
-    for (const auto& [name, gram] : grams_)
+    for (const auto& [name, gram] : grams_) {
+      // With fewer tokens than columns, the matrix says little about the columns of an expert.
+      if (is_expert(name) && gram->tokens() < gram->cols()) continue;
       out[name] = made[size_t(std::find(all_.begin(), all_.end(), gram) - all_.begin())];
+    }
     return out;
   }
 
@@ -76,6 +108,10 @@ class Grams {
 
 }  // namespace
 
+std::string name_of_expert(const std::string& weight, int64_t expert) {
+  return fmt::format("{}{}{}", weight, kOfExpert, expert);
+}
+
 Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
     : text_(spread(std::move(text))),
       threads_(threads > 0 ? threads : usable_cores()),
@@ -83,7 +119,9 @@ Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
 
 void Feedbacks::skip(const std::string& weight) {
   const std::lock_guard lock(guard_);
-  std::erase_if(weights_, [&](const TensorInfo& w) { return w.name == weight; });
+  std::erase_if(weights_, [&](const TensorInfo& w) {
+    return w.name == weight || (is_expert(w.name) && w.name.starts_with(weight + kOfExpert));
+  });
 }
 
 std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {

@@ -21,6 +21,9 @@
 
 namespace chaski {
 
+// The name of an expert's rows of a weight, as if they were a weight of their own.
+std::string name_of_expert(const std::string& weight, int64_t expert);
+
 class Feedbacks {
  public:
   static constexpr uint64_t kGroupBytes = uint64_t(1) << 30;  // Gram matrices of a group
@@ -33,7 +36,7 @@ class Feedbacks {
 
   // Sets the weights in the order in which of() will be called. Call it before the first of().
   void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
-  void skip(const std::string& weight);  // of() will not be called for it
+  void skip(const std::string& weight);  // of() will not be called for it, nor for its experts
   // Divides the inputs of these weights, and of all that read the same values, column by column
   // (engine/quantize/awq.h). Call it before the first of().
   using Divisors = std::map<std::string, std::vector<float>>;
@@ -41,8 +44,9 @@ class Feedbacks {
   // Called for each window that is read, with its number and the number of all windows.
   std::function<void(int read, int windows)> on_read;
 
-  // Null for a weight whose rows have different inputs (experts), and for one that is not measured
-  // (the head). Callable from any thread; the first call for a group measures it, others wait.
+  // Null for a weight that is not measured (the head, or a weight of several experts as a whole),
+  // and for an expert with fewer tokens than columns. Callable from any thread; the first call for
+  // a group measures it, others wait.
   std::shared_ptr<const Feedback> of(const std::string& weight);
 
   const CalibrationText& text() const { return text_; }

@@ -263,7 +263,7 @@ QuantizedTensor row_of(const WeightJob& job, const Calibration* calibration) {
   row.from = job.original ? from.format : to.format, row.to = to.format;
   row.bytes_before = job.original ? from.bytes() : 0, row.bytes_after = to.bytes();
   row.error = job.encoder->error(), row.reason = job.choice.reason;
-  row.outputs = job.encoder->outputs();
+  row.outputs = job.encoder->outputs(), row.searched = job.encoder->searched();
   row.inputs = job.power, row.outliers = job.outliers.size();
   if (row.from != row.to && calibration && weighs_columns(row.to)) {
     row.not_weighed = not_weighed(job.measured);

@@ -65,8 +65,9 @@ struct QuantizedTensor {
   bool weighed = false;
   std::string not_weighed;
   TensorEncoder::Outputs outputs;
-  InputPower inputs;    // power 0: not divided
-  size_t outliers = 0;  // number of columns in 16 bits
+  std::vector<int64_t> searched;  // TensorEncoder::searched()
+  InputPower inputs;              // power 0: not divided
+  size_t outliers = 0;            // number of columns in 16 bits
 };
 
 struct QuantizeReport {

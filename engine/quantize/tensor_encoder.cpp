@@ -31,6 +31,7 @@ TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string 
       to_(to),
       file_(std::move(file)),
       rounding_(rounding),
+      compared_(static_cast<size_t>(experts())),
       errors_(strips_of(source.info)) {
   if (rounding.inputs && weighs_columns(to)) factors_ = rounding.inputs->factors();
   ENSURE(to == source.info.format || to == Format::f32 || source.info.tiled(),
@@ -94,7 +95,7 @@ uint64_t TensorEncoder::sum_of_strips() const {
 TensorEncoder::Notes TensorEncoder::notes() const {
   Notes notes;
   for (const StripError& strip : errors_) notes.lost += strip.lost, notes.all += strip.all;
-  notes.outputs = outputs_, notes.read = sum_of_strips();
+  notes.outputs = outputs(), notes.read = sum_of_strips();
   return notes;
 }
 
@@ -106,7 +107,7 @@ bool TensorEncoder::recall(const Notes& notes) {
     errors_[strip].read = checksum(packed.data(), packed.size());
   }
   errors_[0].lost = notes.lost, errors_[0].all = notes.all;
-  outputs_ = notes.outputs;
+  recalled_ = notes.outputs;
   return sum_of_strips() == notes.read;
 }
 
@@ -138,10 +139,13 @@ std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
 
 void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) {
   if (!from().tiled()) return void(std::memcpy(dst, values.data(), values.size() * sizeof(float)));
+  const int64_t expert = strip * experts() / strips_of(from());
+  const std::string name = experts() > 1 ? name_of_expert(from().name, expert) : from().name;
   const auto feedback =
-      rounding_.feedbacks && feeds_back(to_) ? rounding_.feedbacks->of(from().name) : nullptr;
-  if (feedback) std::call_once(compared_, [&] { compare(*feedback); });
-  if (!outputs_.feeds_back) return search(values, strip, dst);
+      rounding_.feedbacks && feeds_back(to_) ? rounding_.feedbacks->of(name) : nullptr;
+  Compared& compared = compared_[size_t(expert)];
+  if (feedback) std::call_once(compared.once, [&] { compare(*feedback, expert); });
+  if (!compared.outputs.feeds_back) return search(values, strip, dst);
   encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst, *feedback);
 }
 
@@ -151,13 +155,36 @@ void TensorEncoder::search(const std::vector<float>& values, int64_t strip, std:
                rounding_.method == RoundingMethod::fast ? Effort::fast : Effort::search);
 }
 
-void TensorEncoder::compare(const Feedback& feedback) {
+TensorEncoder::Outputs TensorEncoder::outputs() const {
+  if (recalled_) return *recalled_;
+  Outputs mean;
+  double n = 0;
+  for (const Compared& c : compared_) {
+    if (!c.known) continue;
+    mean.search += c.outputs.search, mean.gptq += c.outputs.lost(), ++n;
+    mean.feeds_back |= c.outputs.feeds_back;
+  }
+  if (compared_.size() == 1) return compared_[0].outputs;
+  if (n > 0) mean.search /= n, mean.gptq /= n;
+  return mean;
+}
+
+std::vector<int64_t> TensorEncoder::searched() const {
+  std::vector<int64_t> without;
+  for (size_t e = 0; e < compared_.size(); ++e)
+    if (!compared_[e].known) without.push_back(int64_t(e));
+  return without.size() < compared_.size() ? without : std::vector<int64_t>();
+}
+
+void TensorEncoder::compare(const Feedback& feedback, int64_t expert) {
   constexpr int64_t kSample = 4;
+  const int64_t strips = strips_of(from()) / experts();
+  Outputs& outputs = compared_[size_t(expert)].outputs;
   double all = 0, by_search = 0, by_feedback = 0;
   std::vector<std::byte> bytes(strip_bytes(from().format, from().cols)),
       packed(strip_bytes(to_, from().cols));
-  for (int64_t i = 0; i < std::min(kSample, strips_of(from())); ++i) {
-    const int64_t strip = i * strips_of(from()) / std::min(kSample, strips_of(from()));
+  for (int64_t i = 0; i < std::min(kSample, strips); ++i) {
+    const int64_t strip = expert * strips + i * strips / std::min(kSample, strips);
     source_.read(strip, strip + 1, bytes.data());
     const std::vector<float> values = decoded(from().format, bytes.data(), strip);
     const auto lost = [&] {
@@ -170,8 +197,9 @@ void TensorEncoder::compare(const Feedback& feedback) {
                  feedback);
     by_feedback += lost(), all += feedback.lost(values.data(), rows_in(strip));
   }
-  if (all > 0) outputs_.search = by_search / all, outputs_.gptq = by_feedback / all;
-  outputs_.feeds_back = rounding_.method == RoundingMethod::gptq || by_feedback < by_search;
+  if (all > 0) outputs.search = by_search / all, outputs.gptq = by_feedback / all;
+  outputs.feeds_back = rounding_.method == RoundingMethod::gptq || by_feedback < by_search;
+  compared_[size_t(expert)].known = true;
 }
 
 void TensorEncoder::check_finite(const std::vector<float>& values, int64_t strip) const {

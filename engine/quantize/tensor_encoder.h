@@ -1,10 +1,12 @@
 // Converts one tensor from one format to another, strip by strip: decodes, checks, encodes, and
 // measures the error. choose_formats.cpp decides which format it is.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +56,9 @@ class TensorEncoder {
     bool feeds_back = false;
     double lost() const { return feeds_back ? gptq : search; }
   };
-  const Outputs& outputs() const { return outputs_; }
+  Outputs outputs() const;  // of experts, the mean
+  // Experts with so few tokens that their rows were rounded by search, although others were not.
+  std::vector<int64_t> searched() const;
 
   // The results of a finished tensor, which a later run needs if this one is killed.
   struct Notes {
@@ -83,12 +87,15 @@ class TensorEncoder {
   std::vector<float> decoded(Format format, const std::byte* data, int64_t strip) const;
   void write(const std::vector<float>& values, int64_t strip, std::byte* dst);
   void search(const std::vector<float>& values, int64_t strip, std::byte* dst) const;
-  void compare(const Feedback& feedback);
+  void compare(const Feedback& feedback, int64_t expert);
   void weigh(const std::vector<float>& before, const std::vector<float>& after, int64_t strip);
   void check_finite(const std::vector<float>& values, int64_t strip) const;
   [[noreturn]] void refuse(int64_t strip, int64_t index, float value,
                            std::string_view expected) const;
   int rows_in(int64_t strip) const;
+  int64_t experts() const {
+    return rounding_.inputs ? std::max<int64_t>(rounding_.inputs->experts(), 1) : 1;
+  }
   // Of the strip's expert; empty: all columns count equally.
   const std::vector<float>& factors(int64_t strip) const {
     return factors_[size_t(strip * int64_t(factors_.size()) / strips_of(from()))];
@@ -98,8 +105,14 @@ class TensorEncoder {
   const Format to_;
   const std::string file_;
   const Rounding rounding_;
-  std::once_flag compared_;
-  Outputs outputs_;
+  // By expert, whether and how it is rounded with feedback.
+  struct Compared {
+    std::once_flag once;
+    bool known = false;
+    Outputs outputs;
+  };
+  std::vector<Compared> compared_;
+  std::optional<Outputs> recalled_;
   // By expert: the factors of the columns; empty: all count equally.
   std::vector<std::vector<float>> factors_{{}};
   std::vector<StripError> errors_;

@@ -192,6 +192,9 @@ std::vector<std::string> row_of(const QuantizedTensor& tensor) {
         "{}: output error {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
         tensor.outputs.lost(),
         tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
+  if (!tensor.searched.empty())
+    notes.push_back(fmt::format("too few tokens for feedback came to experts {}, so search is used",
+                                fmt::join(tensor.searched, ", ")));
   if (tensor.inputs.power > 0)
     notes.push_back(fmt::format("awq, power {}: output error {:.2e}, {:.2e} without",
                                 tensor.inputs.power, tensor.inputs.lost,
@@ -254,6 +257,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
       tensors.back()["outputs"] = {{"method", o.feeds_back ? "gptq" : "search"},
                                    {"relative_squared_error", o.lost()},
                                    {"by_search", o.search}};
+    if (!t.searched.empty()) tensors.back()["searched_experts"] = t.searched;
     if (const InputPower& i = t.inputs; i.power > 0)
       tensors.back()["awq"] = {{"power", i.power}, {"error", i.lost}, {"without", i.lost_without}};
     if (t.outliers > 0) tensors.back()["outlier_columns"] = t.outliers;

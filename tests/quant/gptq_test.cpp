@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/passes/layer_of.h"
 #include "engine/quantize/feedback.h"
@@ -211,7 +212,7 @@ TEST_CASE("gptq/codes are those of the paper's recursion") {
   CHECK(same >= 16 * kCols - 2);
 }
 
-TEST_CASE("gptq/the result does not depend on groups, and experts have no feedback") {
+TEST_CASE("gptq/the result does not depend on groups, and each expert has its own feedback") {
   const TempFolder folder;
   const std::string path = write_scratch_model(folder / "m.quipu", Format::f32);
   EngineOptions o;
@@ -221,6 +222,12 @@ TEST_CASE("gptq/the result does not depend on groups, and experts have no feedba
   std::vector<TensorInfo> weights;
   for (const Weight& w : engine->weights()->tensors)
     if (w.info.tiled() && w.info.cols % 32 == 0) weights.push_back(w.info);
+  const int64_t experts = 4;
+  for (const char* name : {"layer.1.gate", "layer.1.up", "layer.1.down"})
+    for (int64_t e = 0; e < experts; ++e) {
+      weights.push_back(engine->weights()->find(name)->info);
+      weights.back().name = name_of_expert(name, e), weights.back().rows /= experts;
+    }
   Feedbacks together(text, 2), apart(text, 1, 1);
   together.expect(weights), apart.expect(weights);
   int found = 0;
@@ -235,8 +242,17 @@ TEST_CASE("gptq/the result does not depend on groups, and experts have no feedba
     CHECK(a->lost(ones.data(), 16) == b->lost(ones.data(), 16));
   }
   CHECK(found > 0);
-  CHECK(!together.of("layer.1.gate"));  // experts
-  CHECK(!together.of("token_embd"));    // the head
+  CHECK(!together.of("layer.1.gate"));  // the experts as a whole
+  std::set<std::vector<float>> factors;
+  for (int64_t e = 0; e < experts; ++e) {
+    const auto gate = together.of(name_of_expert("layer.1.gate", e)),
+               up = together.of(name_of_expert("layer.1.up", e));
+    REQUIRE((gate && up));
+    CHECK(gate->factors() == up->factors());
+    factors.insert(gate->factors());
+  }
+  CHECK(factors.size() == size_t(experts));
+  CHECK(!together.of("token_embd"));  // the head
 }
 
 TEST_CASE("gptq/a group runs the text through its own layers only") {
