@@ -11,7 +11,7 @@ namespace chaski::test {
 
 struct ExpertModel {
   static constexpr int kLayers = 3, kExperts = 16, kChosen = 4;
-  static constexpr int64_t kWidth = 64, kExpertWidth = 96;
+  static constexpr int64_t kWidth = 128, kExpertWidth = 192;
 };
 
 // Writes it to a .quipu file, with all matrices but routers in one format.
@@ -29,7 +29,7 @@ inline std::string write_expert_model(const std::string& path, Format matrices =
   meta.set_int("model.embedding_length", M::kWidth);
   meta.set_int("model.block_count", M::kLayers);
   meta.set_int("model.feed_forward_length", M::kExpertWidth);
-  meta.set_int("model.head_count", 4), meta.set_int("model.head_count_kv", 4);
+  meta.set_int("model.head_count", 8), meta.set_int("model.head_count_kv", 8);
   meta.set_int("model.head_dim", 16);
   meta.set_float("model.norm_epsilon", 1e-5), meta.set_float("model.rope_theta", 10000);
   meta.set_int("model.expert_count", M::kExperts);
