@@ -11,6 +11,7 @@
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/output.h"
+#include "main/terminal/timing.h"
 
 namespace chaski {
 
@@ -102,6 +103,8 @@ int run_bench(BenchFlags& flags) {
                {}};
   for (const auto& e : engines) run.states.push_back({e->kv_type(), e->states()});
   (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
+  if (const std::string experts = experts_part(engine); !experts.empty())
+    put_note(experts.substr(2));
   return int(Exit::done);
 }
 
