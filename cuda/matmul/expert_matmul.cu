@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1)
 
 // In what follows `a` is as for ExpertMatMul. For the gated form, `up` is the second weight.
 int64_t rows_of(const OpArgs& a) { return a.in[2].shape.rows * a.in[2].shape.cols; }
-// Whether experts have so many rows each that sorting pays off.
+// Whether sorting pays off: experts have a row each or more, on average.
 bool sorts(const ExpertMatMul& op, const OpArgs& a) {
   return rows_of(a) >= op.experts && op.experts <= kMostSorted;
 }

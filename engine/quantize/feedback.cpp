@@ -54,7 +54,7 @@ class Grams {
     }
   }
 
-  // Weights of one step share the Gram matrix of each of their experts.
+  // Gate and up of an expert share a Gram matrix.
   void keep_experts(const ExpertStep& step) {
     std::vector<std::vector<int64_t>> rows(size_t(step.op.experts));
     for (int64_t row = 0; row < step.args.in[2].shape.rows * step.args.in[2].shape.cols; ++row)
