@@ -79,6 +79,7 @@ class Graph {
   ValueId scale(ValueId x, float factor) { return append(Scale{factor, 0}, {x}).out[0]; }
   ValueId soft_cap(ValueId x, float cap) { return append(Scale{1, cap}, {x}).out[0]; }
   ValueId clip(ValueId x, float most) { return append(Scale{1, 0, most}, {x}).out[0]; }
+  ValueId xielu(ValueId x, const Xielu& op) { return append(op, {x}).out[0]; }
   ValueId soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
   ValueId columns(ValueId x, int64_t first, int64_t count) {
     return append(Columns{first, count}, {x}).out[0];

@@ -34,6 +34,7 @@
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
+#include "ggml-like-tensor/ops/xielu.h"
 
 namespace chaski {
 
@@ -51,7 +52,7 @@ struct OpList {
 using Ops =
     OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
            SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
-           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside>;
+           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu>;
 using AnyOp = Ops::Any;
 
 template <class Op>

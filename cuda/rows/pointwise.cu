@@ -41,6 +41,26 @@ struct UnaryKernel {
   }
 };
 
+// xIELU, with the CPU's order of operations.
+
+__global__ void xielu(Xielu op, const float* x, float* y, int64_t n) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const float e = exp_fixed(x[i] < op.eps ? x[i] : op.eps);
+  const float curve = 0.0f < x[i] ? op.positive * (x[i] * x[i]) : op.negative * (e - 1.0f - x[i]);
+  y[i] = fmaf(op.beta, x[i], curve);
+}
+
+struct XieluKernel {
+  static void launch(const Xielu& op, const OpArgs& a, const LaunchContext& c) {
+    const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
+    chaski::launch("xielu", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, xielu, op,
+                   a.in[0].floats(), a.out[0].out_row(0), n);
+  }
+};
+
 // Scales by a factor, then bounds by tanh, then clips.
 
 __global__ void scale(Scale op, const float* x, float* y, int64_t n) {
@@ -399,6 +419,9 @@ template CudaEntry cuda_entry<Binary>();
 template <>
 struct CudaKernel<Unary> : UnaryKernel {};
 template CudaEntry cuda_entry<Unary>();
+template <>
+struct CudaKernel<Xielu> : XieluKernel {};
+template CudaEntry cuda_entry<Xielu>();
 template <>
 struct CudaKernel<SoftMax> : SoftMaxKernel {};
 template CudaEntry cuda_entry<SoftMax>();

@@ -17,6 +17,7 @@
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
+#include "ggml-like-tensor/ops/xielu.h"
 
 namespace chaski {
 namespace {
@@ -57,6 +58,23 @@ struct CpuKernel<Unary, V> : ByRow {
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)),
                    k);
+      });
+  }
+};
+
+template <class V>
+struct CpuKernel<Xielu, V> : ByRow {
+  static void run(const Xielu& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const auto eps = V::set1(op.eps), beta = V::set1(op.beta), one = V::set1(1);
+    const auto positive = V::set1(op.positive), negative = V::set1(op.negative);
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        const auto x = load_n<V>(a.in[0].row(t) + i, k);
+        const auto e = exp<V>(V::where_less(x, eps, x, eps));
+        const auto below = V::mul(negative, V::sub(V::sub(e, one), x)),
+                   above = V::mul(positive, V::mul(x, x));
+        const auto curve = V::where_less(V::zero(), x, above, below);
+        store_n<V>(a.out[0].out_row(t) + i, V::fma(beta, x, curve), k);
       });
   }
 };
