@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/split.h"
 
 #include <algorithm>
+#include <set>
 
 namespace chaski {
 
@@ -50,6 +51,21 @@ Cut cut_of(const Graph& whole, int layer) {
   return cut;
 }
 
+// Whether nodes from `cut` on read a weight of a layer before it, as layers that run again do.
+bool looks_back(const Graph& g, size_t cut) {
+  std::set<const Weight*> before;
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    for (ValueId v : g.nodes[i].in) {
+      const Weight* w = g.values[size_t(v)].weight;
+      if (!w || !w->info.name.starts_with("layer.")) continue;
+      if (i < cut)
+        before.insert(w);
+      else if (before.contains(w))
+        return true;
+    }
+  return false;
+}
+
 void empty(State& state) {
   if (auto* s = std::get_if<Paged>(&state))
     s->heads = 0;
@@ -65,7 +81,8 @@ bool can_split(const Graph& whole, int layer) {
                           rest = held(whole, cut.at, whole.nodes.size());
   bool shared = false;
   for (size_t i = 0; i < first.size(); ++i) shared |= first[i] && rest[i];
-  return cut.at < whole.nodes.size() && cut.over.size() == 1 && !shared;
+  return cut.at < whole.nodes.size() && cut.over.size() == 1 && !shared &&
+         !looks_back(whole, cut.at);
 }
 
 ValueId crossing_value(const Graph& whole, int layer) {

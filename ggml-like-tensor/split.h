@@ -9,8 +9,8 @@ struct SplitGraph {
   Graph first, rest;
 };
 
-// Whether `whole` can be cut before `layer`: exactly one value crosses the cut, and no layer after
-// the cut uses a state of a layer before it.
+// Whether `whole` can be cut before `layer`: exactly one value crosses the cut, and nothing after
+// the cut uses a state or a weight of a layer before it.
 bool can_split(const Graph& whole, int layer);
 
 // The one value that crosses a cut before `layer`; kNone if there are several.
