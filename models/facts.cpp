@@ -217,6 +217,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.experts = s.experts, weight.chosen = s.chosen;
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
+    weight.hf_constant = s.hf_constant;
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;

@@ -59,12 +59,13 @@ struct Key {
   int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer, or of each item
   bool above_zero = false;                      // the number must be positive and finite
   bool can_be_absent = false;                   // if absent, the member keeps its value
+  bool hf_filled = false;                       // a shorter list of config.json ends in zeros
   bool hf_required = false, hf_no_null = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
   std::optional<Given> hf_null;       // the meaning of null there, if it differs from absent
   std::function<bool()> applies;      // empty: always
   std::function<bool()> hf_ignored;   // empty: never
-  std::optional<int64_t> gguf_means;  // GGUF has no name for the key and always means this value
+  std::optional<double> gguf_means;  // GGUF has no name for the key and always means this value
   // Converts a number of config.json that has another meaning: a fraction of a head into a number
   // of channels.
   std::function<Given(double)> from_hf;
@@ -75,7 +76,7 @@ struct Key {
   Key& in_gguf(std::string name);
   Key& not_in_gguf() { return in_gguf(""); }
   // GGUF files do not have the key and always mean this value. An export of another is refused.
-  Key& in_gguf_always(int64_t value) { return gguf_means = value, not_in_gguf(); }
+  Key& in_gguf_always(double value) { return gguf_means = value, not_in_gguf(); }
   Key& in_hf(std::vector<std::string> places);
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
@@ -103,6 +104,8 @@ struct Key {
   Key& gguf_otherwise(T value) {
     return gguf_default = worked(std::move(value)), *this;
   }
+  // config.json may have fewer items of a list of integers; the others are zeros.
+  Key& filled_in_hf() { return hf_filled = true, *this; }
   Key& hf_word(std::string theirs, std::string ours_is);
   Key& converted_from_hf(std::function<Given(double)> convert);
   Key& or_one(std::function<Given(int64_t)> list_of);
@@ -248,7 +251,7 @@ struct RowOrder {
   int64_t run = 0, pitch = 0;
 
   bool plain() const { return !transposed && head == 0 && whole == 0; }
-  // The file's row for our row. Not for transposed matrices.
+  // The file's row for our row; of a transposed matrix, its column.
   int64_t theirs(int64_t ours) const;
   // The same order inside a tensor of several parts.
   RowOrder inside(int64_t from, int64_t all) const {
@@ -299,6 +302,7 @@ struct TensorSlot {
   // Rows in the Hugging Face file if those are fewer; our further rows repeat its first. 0: equal.
   int64_t hf_rows = 0;
   bool hf_unit_rows = false, hf_ternary = false;
+  std::optional<float> hf_constant;  // the Hugging Face file has none: every number is this one
   int64_t matrix_rows = 1;
   std::string gguf_else;    // the tensor to read if a GGUF file has none; in our spelling and order
   int64_t gguf_planes = 0;  // of a tensor with three dimensions in a GGUF file
@@ -322,6 +326,7 @@ class Slots {
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
+    std::optional<float> hf_constant;
     std::string gguf_else;
     int64_t gguf_planes = 0;
     bool gguf_always = false;
@@ -337,6 +342,8 @@ class Slots {
     Slot& bare_in_hf();      // its Hugging Face name does not end in ".weight"
     // The Hugging Face matrix may have fewer rows; our further rows repeat its first.
     Slot& rows_in_hf(int64_t rows);
+    // A vector that Hugging Face files do not have: all its numbers are `value`.
+    Slot& constant_in_hf(float value) { return hf_constant = value, *this; }
     Slot& unit_rows_in_hf();  // ours are the file's rows divided by their lengths
     // A matrix of -1, 0 and 1. If the file has no tensor "NAME_scale", the matrix is rounded to
     // these values times its mean magnitude, and that mean becomes "NAME_scale".
@@ -362,6 +369,14 @@ class Slots {
 
   std::string hf_prefix;                 // optional prefix of all Hugging Face names: "model."
   std::vector<std::string> hf_unread;    // suffixes of tensors to ignore
+  // Prefixes of the tensors of other parts: those that read images, in folders whose config.json
+  // has the keys of the text part at its top, and layers that predict one more token.
+  std::vector<std::string> hf_other_parts;
+  // Tensors of one number that become an item of a list in the metadata. "*" is the layer.
+  struct HfNumber {
+    std::string hf, key;
+  };
+  std::vector<HfNumber> hf_numbers;
   std::vector<std::string> gguf_unread;  // GGUF tensors to ignore, in our spelling
   bool matmul_biases_in_gguf = true;     // GGUF files have a place for them
 

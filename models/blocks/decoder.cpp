@@ -410,7 +410,7 @@ void Decoder::fit_keys() {
   for (int layer = 0; layer < int(n_layers); ++layer) {
     const KeyFacts& facts = all[size_t(layer)];
     const bool biased = facts.k_bias && !normed && clip == 0;  // those come after the bias
-    if (biased && score_cap == 0) centre_keys(layer, facts.k_bias);
+    if (biased && score_cap == 0 && !sinks_of(layer)) centre_keys(layer, facts.k_bias);
     if (head_dim % 2 == 0 && (normed ? facts.k_norm && facts.q_norm : biased && facts.q_bias))
       scale_keys(layer, facts);
   }
@@ -488,7 +488,7 @@ ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int lay
   const Weight* scales = key_scales(layer);
   g.kv_write(kv, k, v, key_centre(layer), scales);
   const float scale = score_scale > 0 ? score_scale : 1 / std::sqrt(float(head_dim));
-  return g.attention(q, Attention{kv, 1, {}, scale, score_cap, max_bias}, nullptr, scales);
+  return g.attention(q, Attention{kv, 1, {}, scale, score_cap, max_bias}, sinks_of(layer), scales);
 }
 
 ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w, Activation by) {

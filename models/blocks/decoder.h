@@ -106,6 +106,8 @@ class Decoder : public Model {
   // What may differ by layer: whether q and k rotate, and how.
   virtual bool turns(int layer) const { return (void)layer, true; }
   virtual RopeSpec rope_of(int layer) const { return (void)layer, rope; }
+  // One number for each query head (ops/attention.h), or null.
+  virtual const Weight* sinks_of(int layer) const { return (void)layer, nullptr; }
   bool has_window(int layer) const { return windowed.empty() || windowed[size_t(layer)]; }
 
   int64_t q_rows() const { return int64_t(heads) * head_dim; }
@@ -114,6 +116,7 @@ class Decoder : public Model {
   ValueId rms_norm(Graph& g, ValueId x, const Linear& w) const {
     return g.rms_norm(x, *w.weight, eps);
   }
+  ValueId rms_norm(Graph& g, ValueId x) const { return g.rms_norm(x, ones_, eps); }  // no weight
   // A norm without weight or bias uses ones or zeros.
   ValueId layer_norm(Graph& g, ValueId x, const Linear& w) const {
     return g.layer_norm(x, w.weight ? *w.weight : ones_, w.bias ? *w.bias : zeros_, eps);

@@ -81,11 +81,13 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
   if (order.plain() || (order.transposed && rows == 1))
     return tensor_over(slot.name, format, data, rows, cols);
   if (order.transposed) {
+    if (order.whole > 0) expect_rows(slot, order, rows, cols, file, theirs);
     const size_t item = row_bytes(format, 1);
-    return tensor_of_rows(slot.name, format, rows, cols, [=](int64_t row, std::byte* dst) {
+    const auto column = [=, first = order.first](int64_t row, std::byte* dst) {
       for (int64_t c = 0; c < cols; ++c)
-        std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
-    });
+        std::memcpy(dst + c * item, data + (c * rows + first + row) * item, item);
+    };
+    return tensor_of_rows(slot.name, format, order.whole > 0 ? slot.rows : rows, cols, column);
   }
   expect_rows(slot, order, rows, cols, file, theirs);
   const bool matrix = rows > 1;

@@ -100,8 +100,10 @@ std::vector<float> llama3_divisors(const Metadata& meta) {
 // Readers take embedding_length / head_count for the width of a value if a file does not say it.
 void settle_heads(const Metadata& meta, std::map<std::string, Value>& values) {
   const std::string prefix = meta.str("general.architecture") + ".attention.";
-  const bool usual = meta.integer("model.head_dim", 0) * meta.integer("model.head_count", 0) ==
-                     meta.integer("model.embedding_length", 0);
+  const Value* heads = meta.find("model.head_count");  // a list if layers differ
+  const bool usual = heads && is_kind(*heads, Kind::integer) &&
+                     meta.integer("model.head_dim", 0) * meta.integer("model.head_count") ==
+                         meta.integer("model.embedding_length", 0);
   for (const char* end : {"", "_swa"}) {
     const auto key = values.find(prefix + "key_length" + end);
     if (key != values.end() && !(usual && *end == '\0'))
@@ -170,10 +172,10 @@ void expect_known_values(const ModelSource& source) {
   for (const Key& key : keys.list) {
     if (!key.gguf_means || !source.meta.has(key.ours)) continue;
     const bool flag = key.kind == Kind::flag;
-    const int64_t found =
-        flag ? source.meta.boolean(key.ours, false) : source.meta.integer(key.ours);
-    const auto text = [&](int64_t n) {
-      return flag ? std::string(n ? "true" : "false") : std::to_string(n);
+    const double found =
+        flag ? double(source.meta.boolean(key.ours, false)) : source.meta.number(key.ours);
+    const auto text = [&](double n) {
+      return flag ? std::string(n != 0 ? "true" : "false") : fmt::format("{}", n);
     };
     if (found != *key.gguf_means)
       fail(Exit::bad_file, "{}: {} is {}, which GGUF cannot store: its {} models have {}",

@@ -82,7 +82,8 @@ bool is_kind(const Value& value, Kind kind) {
 }
 
 std::string gguf_key_name(const std::string& architecture, const Key& key) {
-  return architecture + "." + key.gguf;
+  std::string_view name = key.gguf;
+  return drop_prefix(name, "/") ? std::string(name) : architecture + "." + key.gguf;
 }
 
 std::vector<KeyPair> gguf_keys(const std::string& architecture) {

@@ -19,7 +19,8 @@ struct KeyPair {
 // All pairs for this architecture: the names about file and tokenizer, and the architecture's own
 // keys. For an unknown architecture, hyperparameters pass through unchanged.
 std::vector<KeyPair> gguf_keys(const std::string& architecture);
-std::string gguf_key_name(const std::string& architecture, const Key& key);  // the full name
+// The full name of a key. A name that begins with "/" has no architecture before it.
+std::string gguf_key_name(const std::string& architecture, const Key& key);
 
 // Prefix of keys and tensors that have a GGUF name but none in chaski.
 constexpr std::string_view kForeignPrefix = "gguf.";

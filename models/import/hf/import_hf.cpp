@@ -49,6 +49,8 @@ class HfImport {
     for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);
+    settle_numbers();
+    add_constants();
     stack_experts();
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
@@ -126,7 +128,11 @@ class HfImport {
   // The slots of a name like "model.layers.3.mlp.up_proj.weight". A tensor of several parts has
   // several slots.
   auto slots_of(std::string_view theirs) {
-    if (config_.of_text) drop_prefix(theirs, "model."), drop_prefix(theirs, "language_model.");
+    if (config_.of_text || !facts_.hf_other_parts.empty()) {
+      const std::string_view whole = theirs;
+      drop_prefix(theirs, "model.");
+      if (!drop_prefix(theirs, "language_model.") && !config_.of_text) theirs = whole;
+    }
     drop_prefix(theirs, facts_.hf_prefix);
     const std::string name(theirs);
     if (!slots_.contains(name)) list_expert(name);
@@ -141,7 +147,9 @@ class HfImport {
 
   // True for tensors of the parts that read images or sound.
   bool is_of_other_part(std::string_view name) const {
-    return config_.of_text && name.find("language_model.") == name.npos;
+    const auto begins = [&](const std::string& part) { return name.starts_with(part); };
+    return std::ranges::any_of(facts_.hf_other_parts, begins) ||
+           (config_.of_text && name.find("language_model.") == name.npos);
   }
 
   // The slots of a tensor. Throws if it has none or was seen before under another name.
@@ -154,6 +162,52 @@ class HfImport {
     if (!used_.insert(slots.first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", file, escaped(name));
     return slots;
+  }
+
+  // One of Slots::hf_numbers.
+  bool took_number(const SafeTensor& t) {
+    for (const Slots::HfNumber& number : facts_.hf_numbers) {
+      std::string_view layer = t.name;
+      const size_t star = number.hf.find('*');
+      drop_prefix(layer, facts_.hf_prefix);
+      if (!drop_prefix(layer, number.hf.substr(0, star)) ||
+          !drop_suffix(layer, number.hf.substr(star + 1)))
+        continue;
+      size_t i = 0;
+      const auto [end, error] = std::from_chars(layer.data(), layer.data() + layer.size(), i);
+      const auto layers = size_t(source_.meta.integer("model.block_count"));
+      if (error != std::errc() || end != layer.data() + layer.size() || i >= layers) continue;
+      if (!t.format || t.bytes().size() != row_bytes(*t.format, 1))
+        fail(Exit::bad_file, "{}: tensor {} has dtype {} and shape ({}), expected one number",
+             t.file, escaped(t.name), t.dtype, fmt::join(t.shape, ", "));
+      auto& list = numbers_[number.key];
+      list.resize(layers, std::nan(""));
+      float value = 0;
+      decode_plain_row(*t.format, t.data, 1, &value);
+      list[i] = value;
+      return true;
+    }
+    return false;
+  }
+  void settle_numbers() {
+    for (const Slots::HfNumber& number : facts_.hf_numbers) {
+      const std::vector<double>& list = numbers_[number.key];
+      const auto missing = std::ranges::find_if(list, [](double x) { return std::isnan(x); });
+      if (list.empty() || missing != list.end())
+        fail(Exit::bad_file, "{}: tensor {} of layer {} is missing, expected it in every layer",
+             folder_, number.hf, missing - list.begin());
+      source_.meta.set_floats(number.key, list);
+    }
+  }
+
+  void add_constants() {
+    for (const TensorSlot& slot : facts_.all())
+      if (slot.hf_constant)
+        source_.tensors.push_back({{slot.name, Format::f32, 1, slot.cols},
+                                   [n = slot.cols, value = *slot.hf_constant](
+                                       int64_t, int64_t, std::byte* dst) {
+                                     std::fill_n(reinterpret_cast<float*>(dst), n, value);
+                                   }});
   }
 
   void take(PackedTensor t) {
@@ -176,6 +230,7 @@ class HfImport {
   }
 
   void take(const SafeTensor& t) {
+    if (took_number(t)) return;
     const auto found = slots_of(t.name);
     if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
     const auto [first, last] = slots_for(t.name, t.file);
@@ -429,6 +484,7 @@ class HfImport {
   std::vector<SafeTensor> tensors_;
   std::set<std::string> names_;  // of tensors_
   std::set<std::string> used_;   // names in slots_ that were used
+  std::map<std::string, std::vector<double>> numbers_;  // by keys: Slots::hf_numbers
 };
 
 }  // namespace
