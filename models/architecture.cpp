@@ -1,13 +1,12 @@
 #include "models/architecture.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 
-#include "ggml-like-tensor/base/nearest.h"
+#include "models/nearest_structure.h"
 #include "models/other_kinds.h"
 
 namespace chaski {
@@ -40,49 +39,22 @@ std::vector<std::string> architecture_names() {
 
 namespace {
 
-constexpr size_t kLeastOfFamily = 3;  // letters
-
-// "qwen" of qwen2moe, "Qwen" of Qwen2MoeForCausalLM.
-std::string_view family_of(std::string_view name) {
-  const auto end =
-      std::ranges::find_if_not(name, [](unsigned char c) { return std::isalpha(c) || c == '_'; });
-  name = name.substr(0, size_t(end - name.begin()));
-  for (const char* task : {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"})
-    name = name.substr(0, name.find(task));
-  return name;
+[[noreturn]] void refuse_unknown(const Metadata& meta, const std::vector<const TensorInfo*>& tensors) {
+  const std::string& name = meta.str("general.architecture");
+  refuse_other_kind(meta.origin, name);
+  Structure structure;
+  for (const TensorInfo* t : tensors) structure.tensors.push_back(t->name);
+  const std::string prefix = "gguf." + name + ".";
+  for (const auto& [key, value] : meta.all())
+    if (key.starts_with(prefix)) structure.keys.push_back(key.substr(prefix.size()));
+  fail(Exit::bad_file, "{}: general.architecture is {}, expected {}", meta.origin, escaped(name),
+       expected_architecture(structure));
 }
-
-bool begins_with(std::string_view name, std::string_view beginning) {
-  return std::ranges::equal(
-      name.substr(0, beginning.size()), beginning,
-      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-}
-
-}  // namespace
-
-std::string related_architecture(const std::string& name, const std::vector<std::string>& known) {
-  std::vector<std::string> related;
-  for (const std::string& one : known)
-    if (const auto family = family_of(one);
-        family.size() >= kLeastOfFamily && begins_with(name, family))
-      related.push_back(one);
-  return related.empty() ? "" : nearest_name(name, related);
-}
-
-std::string expected_architecture(const std::string& name, const std::vector<std::string>& known) {
-  const std::string related = related_architecture(name, known);
-  return fmt::format("one of {} known ones{}", known.size(),
-                     related.empty() ? "" : " (same family: " + related + ")");
-}
-
-namespace {
 
 const Architecture& architecture_of(const Metadata& meta) {
   const std::string& name = meta.str("general.architecture");
   if (const Architecture* a = find_architecture(name)) return *a;
-  refuse_other_kind(meta.origin, name);
-  fail(Exit::bad_file, "{}: general.architecture is {}, expected {}", meta.origin, escaped(name),
-       expected_architecture(name, architecture_names()));
+  refuse_unknown(meta, {});
 }
 
 void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file) {
@@ -128,6 +100,7 @@ void check_numbers(const Weights& w, const TensorSlot& slot, const Weight& numbe
 template <class Take>
 std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
                                const std::vector<const TensorInfo*>& tensors, Take take) {
+  if (!find_architecture(meta.str("general.architecture"))) refuse_unknown(meta, tensors);
   std::unique_ptr<Model> model = model_of(meta);
   std::unordered_map<std::string_view, size_t> found;
   for (size_t i = 0; i < tensors.size(); ++i) found.emplace(tensors[i]->name, i);

@@ -70,11 +70,6 @@ std::unique_ptr<Model> make_model() {
 std::vector<Architecture>& architectures();                    // tests add their own
 const Architecture* find_architecture(std::string_view name);  // null: unknown
 std::vector<std::string> architecture_names();
-// The name in `known` of the same family, such as qwen2 for qwen2moe; empty if there is none. Names
-// are those of GGUF or of config.json.
-std::string related_architecture(const std::string& name, const std::vector<std::string>& known);
-// For errors: "one of 80 known ones (same family: qwen2)".
-std::string expected_architecture(const std::string& name, const std::vector<std::string>& known);
 
 // A model with its hyperparameters but without tensors. Throws Error(bad_file) for an unknown
 // architecture and for a key that is missing, out of range or in conflict with another.

@@ -13,6 +13,7 @@
 #include "models/import/gguf/gguf_names.h"
 #include "models/import/import.h"
 #include "models/import/tokenizer/tokenizer_kinds.h"
+#include "models/nearest_structure.h"
 #include "models/other_kinds.h"
 
 namespace chaski {
@@ -39,8 +40,14 @@ Need architecture_need(const std::string& name, const ModelSource& source) {
   for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
   if (!source.meta.has("hf.architectures")) known = architecture_names();
   const bool here = std::find(known.begin(), known.end(), name) != known.end();
-  return {"architecture", name, here,
-          here || !other_kind(name).empty() ? "" : related_architecture(name, known)};
+  if (here || !other_kind(name).empty()) return {"architecture", name, here, ""};
+  Structure structure{source.meta.has("hf.architectures"), {}, {}};
+  for (const TensorSource& t : source.tensors) structure.tensors.push_back(t.info.name);
+  for (const UnreadTensor& t : source.unread) structure.tensors.push_back(t.name);
+  const std::string prefix = structure.of_folder ? "hf." : "gguf." + name + ".";
+  for (const auto& [key, value] : source.meta.all())
+    if (key.starts_with(prefix)) structure.keys.push_back(key.substr(prefix.size()));
+  return {"architecture", name, false, nearest_structure(structure).name};
 }
 
 // The RoPE scalings of the architecture. An unknown architecture is treated as llama.

@@ -67,9 +67,10 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Metadata& meta) {
 }
 
 std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
-  model_of(source.meta);  // first, because an error about the architecture is the most useful
-  if (source.tensors.empty())
+  if (source.tensors.empty()) {
+    model_of(source.meta);  // first, because an error about the architecture is the most useful
     fail(Exit::bad_file, "{}: {} has no tensors, only a vocabulary", source.path, source.kind);
+  }
   expect_model(source);
   return tokenizer_of(source.meta);
 }

@@ -11,11 +11,27 @@
 #include "ggml-like-tensor/base/nearest.h"
 #include "models/architecture.h"
 #include "models/import/folder.h"
+#include "models/import/hf/heads.h"
 #include "models/import/json_file.h"
+#include "models/nearest_structure.h"
 #include "models/other_kinds.h"
 
 namespace chaski {
 namespace {
+
+Structure structure_of(const Json& config, const std::string& folder) {
+  Structure structure{true, {}, {}};
+  const Json keys = config.has("text_config") ? config["text_config"] : config;
+  keys.each([&](const std::string& key, const Json&) { structure.keys.push_back(key); });
+  try {
+    each_tensor_name(folder, [&](const std::string& name, const std::string&) {
+      structure.tensors.push_back(name);
+    });
+  } catch (const Error&) {
+    // The architecture is wrong in any case.
+  }
+  return structure;
+}
 
 const Architecture& architecture_of(const Json& config, const std::string& folder) {
   std::vector<std::string> known;
@@ -26,18 +42,15 @@ const Architecture& architecture_of(const Json& config, const std::string& folde
   for (const Architecture& a : architectures())
     if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
   refuse_other_kind(folder, name);
-  names.at(0).wrong(expected_architecture(name, known));
+  names.at(0).wrong(expected_architecture(structure_of(config, folder)));
 }
 
-const Architecture& architecture_of_text(const Json& part) {
-  std::vector<std::string> known;
-  const Json type = part["model_type"];
+const Architecture& architecture_of_text(const Json& config, const std::string& folder) {
+  const Json type = config["text_config"]["model_type"];
   for (const Architecture& a : architectures())
-    for (const std::string& name : a.hf_text) {
+    for (const std::string& name : a.hf_text)
       if (type.str() == name) return a;
-      known.push_back(name);
-    }
-  type.wrong(one_of(known));
+  type.wrong(expected_architecture(structure_of(config, folder)));
 }
 
 // The value at a place such as "rope_scaling.factor". In "per_layer_config.*.head_dim" the members
@@ -136,6 +149,23 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
   return list;
 }
 
+// The list at a place such as "layers[].width": a value of each item of a list of objects. An item
+// without it has 0.
+Given list_at(const Key& key, const Json& config, const std::string& place) {
+  const size_t dot = place.find("[].");
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;
+  at(config, place.substr(0, dot)).each([&](const Json& item) {
+    const Json value = at(item, place.substr(dot + 3));
+    if (key.kind == Kind::numbers)
+      numbers.push_back(value.number(0));
+    else
+      integers.push_back(key.kind == Kind::flags ? value.boolean(false) : value.integer(0));
+  });
+  return key.kind == Kind::numbers ? Given(numbers) : Given(integers);
+}
+bool is_of_list(const std::string& place) { return place.find("[].") != place.npos; }
+
 Given read(const Key& key, const Json& value) {
   if (key.from_one && value.is_integer()) return key.from_one(value.integer());
   if (key.from_hf) {
@@ -147,7 +177,13 @@ Given read(const Key& key, const Json& value) {
   if (key.kind == Kind::text) return word_of(key, value);
   if (key.kind == Kind::flag) return value.boolean(false);
   if (key.kind == Kind::number) return value.number();
-  if (key.kind == Kind::integers) return integers_of(value);
+  if (key.kind == Kind::integers) {
+    std::vector<int64_t> list = integers_of(value);
+    if (key.hf_filled)
+      list.resize(std::max(list.size(),
+                           size_t(std::get<Key::Each<int64_t>>(key.member).count())));
+    return list;
+  }
   if (key.kind == Kind::flags) return flags_of(key, value);
   if (key.kind == Kind::numbers) return numbers_of(value);
   return value.integer();
@@ -165,8 +201,10 @@ std::string look_up(const Key& key, const Json& config, Metadata& meta) {
   if (key.hf.empty() || (key.applies && !key.applies())) return key.ours;
   if (key.hf_ignored && key.hf_ignored()) return key.ours;
   const std::string& place = place_in(config, key.hf);
-  const Json value = at(config, place);
-  if (value.present())
+  const Json value = at(config, is_of_list(place) ? place.substr(0, place.find("[].")) : place);
+  if (value.present() && is_of_list(place))
+    meta.set(key.ours, to_value(list_at(key, config, place)));
+  else if (value.present())
     meta.set(key.ours, to_value(read(key, value)));
   else if (key.hf_required)
     value.wrong(kind_name(key.kind));
@@ -282,7 +320,7 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   found.of_text = whole.has("text_config");
   const Json config = found.of_text ? whole["text_config"] : whole;
   const Architecture& architecture =
-      found.of_text ? architecture_of_text(config) : architecture_of(config, folder);
+      found.of_text ? architecture_of_text(whole, folder) : architecture_of(config, folder);
   meta.set_str("general.architecture", architecture.name);
   const auto model = complete_model(architecture, meta,
                                     [&](const Key& key) { return look_up(key, config, meta); });
