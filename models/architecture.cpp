@@ -39,7 +39,8 @@ std::vector<std::string> architecture_names() {
 
 namespace {
 
-[[noreturn]] void refuse_unknown(const Metadata& meta, const std::vector<const TensorInfo*>& tensors) {
+[[noreturn]] void refuse_unknown(const Metadata& meta,
+                                 const std::vector<const TensorInfo*>& tensors) {
   const std::string& name = meta.str("general.architecture");
   refuse_other_kind(meta.origin, name);
   Structure structure;

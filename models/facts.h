@@ -62,9 +62,9 @@ struct Key {
   bool hf_filled = false;                       // a shorter list of config.json ends in zeros
   bool hf_required = false, hf_no_null = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
-  std::optional<Given> hf_null;       // the meaning of null there, if it differs from absent
-  std::function<bool()> applies;      // empty: always
-  std::function<bool()> hf_ignored;   // empty: never
+  std::optional<Given> hf_null;      // the meaning of null there, if it differs from absent
+  std::function<bool()> applies;     // empty: always
+  std::function<bool()> hf_ignored;  // empty: never
   std::optional<double> gguf_means;  // GGUF has no name for the key and always means this value
   // Converts a number of config.json that has another meaning: a fraction of a head into a number
   // of channels.
@@ -367,8 +367,8 @@ class Slots {
 
   std::vector<TensorSlot> all() const;
 
-  std::string hf_prefix;                 // optional prefix of all Hugging Face names: "model."
-  std::vector<std::string> hf_unread;    // suffixes of tensors to ignore
+  std::string hf_prefix;               // optional prefix of all Hugging Face names: "model."
+  std::vector<std::string> hf_unread;  // suffixes of tensors to ignore
   // Prefixes of the tensors of other parts: those that read images, in folders whose config.json
   // has the keys of the text part at its top, and layers that predict one more token.
   std::vector<std::string> hf_other_parts;

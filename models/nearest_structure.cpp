@@ -23,9 +23,8 @@ std::string without_numbers(const std::string& name) {
   for (size_t begin = 0, end; begin <= name.size(); begin = end + 1) {
     end = std::min(name.find('.', begin), name.size());
     const std::string part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char c) {
-      return std::isdigit(c);
-    });
+    const bool number =
+        !part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c); });
     out += (begin > 0 ? "." : "") + (number ? "*" : part);
   }
   return out;
@@ -136,10 +135,10 @@ NearestStructure nearest_structure(const Structure& structure) {
 
 std::string expected_architecture(const Structure& structure) {
   const NearestStructure nearest = nearest_structure(structure);
-  const std::string like =
-      nearest.name.empty() ? ""
-                           : fmt::format(" (built most like {}: {:.0f}% of names are the same)",
-                                         nearest.name, 100 * nearest.share);
+  const std::string like = nearest.name.empty()
+                               ? ""
+                               : fmt::format(" (built most like {}: {:.0f}% of names are the same)",
+                                             nearest.name, 100 * nearest.share);
   return fmt::format("one of {} known ones{}", known_count(structure.of_folder), like);
 }
 

@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import golden_gguf
 import golden_gguf_gpt
+import golden_shelf
+import golden_shelf_gguf
 from golden_configs import *
 from golden_experts import GRANITEMOE, MIXTRAL, OLMOE, QWEN2MOE, QWEN3MOE
 from golden_twins import TWINS, load_twin, ternary
@@ -280,11 +282,27 @@ MODELS = {
         MINICPM, torch.float32, 24, {"scale_depth": 1.0}),
 }
 
+MODELS |= dict.fromkeys(golden_shelf.MODELS)
+
 # Session lengths that differ from the model's context.
 CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60}
 
 
+def write_shelf_model(out, name):
+    what, config, n_tokens, *_ = golden_shelf.MODELS[name]
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", config)
+    model, weights = golden_shelf.make(name)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    golden_shelf_gguf.write(folder / "model.gguf", name, config, weights)
+    tokens = some_tokens(name, n_tokens, golden_shelf.text_of(config)["vocab_size"])
+    write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
+
+
 def write_random_model(out, name):
+    if name in golden_shelf.MODELS:
+        return write_shelf_model(out, name)
     what, config, dtype, n_tokens, change = MODELS[name]
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 import transformers
 
+import golden_shelf
 from golden_twins import TWINS
 from golden_weights import run
 
@@ -131,9 +132,14 @@ def mutations(stored, full):
                 yield (key,), value
 
 
+# Keys of the parts that read images, which chaski does not run.
+OF_IMAGES = {"vision_config", "out_hidden_size", "projector_hidden_size", "projector_hidden_act"}
+
+
 class Sweep:
     def __init__(self, folder):
         self.stored = json.loads((folder / "config.json").read_text())
+        self.images = "vision_config" in self.stored
         golden = json.loads((folder / "golden.json").read_text())
         self.tokens = golden["tokens"]
         self.places = [i * (golden["vocab"] - 1) // 7 for i in (0, 2, 5, 7)]
@@ -150,7 +156,8 @@ class Sweep:
         for seed in (1, 2):  # weights that are missing would be random
             torch.manual_seed(seed)
             try:
-                model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+                kind = transformers.AutoModelForImageTextToText if self.images else transformers.AutoModelForCausalLM
+                model, loaded = kind.from_pretrained(
                     self.temp, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32,
                     output_loading_info=True)
                 if loaded["mismatched_keys"]:
@@ -179,6 +186,8 @@ class Sweep:
         full = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind).to_dict()
         keys = {}
         for path, value in mutations(self.stored, full):
+            if self.images and path[0] in OF_IMAGES:
+                continue
             if path[-1] in CONTEXTS and isinstance(value, int) and value < len(self.tokens):
                 continue
             outcomes = keys.setdefault(".".join(path), {})
@@ -230,7 +239,8 @@ def main():
     for folder in sorted((args.out / "models").iterdir()):
         if not folder.is_dir() or args.only and folder.name not in args.only:
             continue
-        if json.loads((folder / "config.json").read_text())["model_type"] in (*TWINS, "minicpm"):
+        kind = json.loads((folder / "config.json").read_text())["model_type"]
+        if kind in (*TWINS, "minicpm") or golden_shelf.is_of_other_class(folder.name):
             continue
         models[folder.name] = Sweep(folder).run()
         print(folder.name, len(models[folder.name]["keys"]), file=sys.stderr)

@@ -1,5 +1,6 @@
 // Models that chaski cannot run are refused early, with the missing feature and the nearest
-// supported one. inspect prints the same and shows the file.
+// supported one: by letters, and of architectures by structure. inspect prints the same and shows
+// the file.
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/base/nearest.h"
@@ -59,7 +60,8 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
-      {of_architecture("qwen35moe"), " known ones (same family: qwen3moe)"},
+      {of_architecture("qwen35moe"),
+       " known ones (built most like llama: 100% of names are the same)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
       {tiny_llama()
@@ -135,7 +137,7 @@ TEST_CASE("cli/inspect lists what a file needs and which of it chaski supports")
   const json unknown =
       inspected(write_file(folder / "unknown.gguf", of_architecture("qwen35moe").build()));
   const json other = needs_by_name(unknown);
-  CHECK(other["qwen35moe"]["nearest"] == "qwen3moe");
+  CHECK(other["qwen35moe"]["nearest"] == "llama");
   CHECK(unknown["runs"] == false);
 }
 
@@ -164,9 +166,48 @@ TEST_CASE("cli/inspect shows a folder of an unsupported architecture") {
   const Outcome run = chaski_run({"run", "-m", folder.path, "-p", "a"});
   check_one_line(run, 3, "config.json: architectures[0] is \"MamaForCausalLM\", expected one of ");
   CHECK_MESSAGE(!run.error_says("Llama"), run.err);
-  write_file(folder / "config.json", R"({"architectures": ["Llama5MoeForCausalLM"]})");
-  check_one_line(chaski_run({"run", "-m", folder.path, "-p", "a"}), 3,
-                 "(same family: LlamaForCausalLM)");
+}
+
+TEST_CASE("cli/an unknown architecture: run and inspect name the one that is built most like it") {
+  const TempFolder folder;
+  const auto refused = [](const std::string& model, const std::string& start,
+                          const std::string& unknown, const std::string& like) {
+    const Outcome run = chaski_run({"run", "-m", model, "-p", "a"});
+    check_one_line(run, 3, start + ", expected one of ");
+    CHECK_MESSAGE(run.error_says("(built most like " + like + ": "), run.err);
+    CHECK(needs_by_name(inspected(model))[unknown]["nearest"] == like);
+  };
+  const std::string name = "Gpt2000LMHeadModel";  // more like GPT-2's by its letters
+  for (const auto& [model, like] :
+       std::vector<std::pair<std::string, std::string>>{{"qwen3", "Qwen3ForCausalLM"},
+                                                        {"gptneox", "GPTNeoXForCausalLM"},
+                                                        {"qwen3moe", "Qwen3MoeForCausalLM"},
+                                                        {"apertus", "ApertusForCausalLM"}}) {
+    const std::string from = golden("models/") + model;
+    json config = json::parse(read_file(from + "/config.json"));
+    config["architectures"] = {name};
+    write_file(folder / (model + "/config.json"), config.dump());
+    std::filesystem::copy(from + "/model.safetensors", folder / (model + "/model.safetensors"));
+    refused(folder / model, "architectures[0] is \"" + name + "\"", name, like);
+  }
+  for (const char* known : {"phi2", "gemma3", "openelm"}) {
+    std::string file = read_file(golden("models/") + known + "/model.gguf");
+    const std::string unknown = std::string(known).replace(0, 3, "zzz");
+    for (size_t at; (at = file.find(known)) != file.npos;)
+      file.replace(at, unknown.size(), unknown);
+    refused(write_file(folder / "model.gguf", file), "general.architecture is " + unknown, unknown,
+            known);
+  }
+}
+
+TEST_CASE("cli/an unknown architecture without tensors is compared by its keys") {
+  const TempFolder folder;
+  json config = json::parse(read_file(golden("models/starcoder2/config.json")));
+  config["architectures"] = {"OtherForCausalLM"};
+  write_file(folder / "config.json", config.dump());
+  write_file(folder / "model.safetensors", safetensors("{}", ""));
+  const Outcome run = chaski_run({"run", "-m", folder.path, "-p", "a"});
+  check_one_line(run, 3, "(built most like Starcoder2ForCausalLM: ");
 }
 
 TEST_CASE(

@@ -94,8 +94,13 @@ TEST_CASE("model: Hugging Face folders, every feature") {
       same.logits = logits_of(temp / "model.quipu", g, Format::f32);
       CHECK(same.logits != g.logits);
     }
-    export_gguf(temp / "model.gguf", source);
-    CHECK(logit_error(temp / "model.gguf", same, Format::f32) <= 1e-4);
+    if (folder.ends_with("jais")) {  // its GGUF files have the scales in the weights
+      CHECK(std::string(error_of([&] { export_gguf(temp / "model.gguf", source); }).what())
+                .find("model.embedding_scale is 3, which GGUF cannot store") != std::string::npos);
+    } else {
+      export_gguf(temp / "model.gguf", source);
+      CHECK(logit_error(temp / "model.gguf", same, Format::f32) <= 1e-4);
+    }
     // Also from a GGUF file of another program. Its ternary matrices are multiplied out, so sums
     // are not integers and some numbers cross rounding boundaries.
     if (const std::string theirs = folder + "/model.gguf"; std::filesystem::exists(theirs))

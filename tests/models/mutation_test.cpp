@@ -168,8 +168,10 @@ bool is_of_authors(const std::string& model, const json& change) {
 }  // namespace
 
 TEST_CASE("import/config.json of models without a class in transformers: no key is ignored") {
-  for (const char* model : {"baichuan", "baichuan_alibi", "baichuan2", "internlm2", "codeshell",
-                            "chatglm", "bitnet", "bitnet_online", "minicpm"}) {
+  for (const char* model :
+       {"baichuan", "baichuan_alibi", "baichuan2", "internlm2", "codeshell", "chatglm", "bitnet",
+        "bitnet_online", "minicpm", "orion", "xverse", "pangu_embedded", "qwen", "refact",
+        "maincoder", "nanbeige", "openelm", "deci", "jais"}) {
     const Folder folder(model);
     folder.write(json::object());
     const std::string base = folder.facts();

@@ -185,7 +185,8 @@ TEST_CASE("plan: the time to fuse grows only linearly with the graph") {
   CHECK(split(deep, 0).first.nodes.size() == 1);
 }
 
-// Except those whose layers share more than the residual stream.
+// Except those whose layers share more than the residual stream, run several times or have no
+// weights.
 TEST_CASE("plan: every architecture can be cut before each of its layers") {
   for (const auto& entry : std::filesystem::directory_iterator(golden("models"))) {
     if (!entry.is_directory()) continue;
@@ -195,9 +196,9 @@ TEST_CASE("plan: every architecture can be cut before each of its layers") {
     const auto engine = Engine::open(o);
     const Graph whole = graph_of(*engine, 3);
     const std::string name = entry.path().filename();
-    const bool shares = name.starts_with("gemma4") || name == "gemma3n";
+    const bool shares = name.starts_with("gemma4") || name == "gemma3n" || name == "nanbeige";
     for (int i = 0; i < int(engine->model().n_layers); ++i) {
-      CHECK((can_split(whole, i) || (shares && i > 0)));
+      CHECK((can_split(whole, i) || (shares && i > 0) || (name == "deci" && i == 4)));
       if (!can_split(whole, i)) continue;
       const SplitGraph parts = split(whole, i);
       CHECK(parts.first.nodes.size() + parts.rest.nodes.size() == whole.nodes.size());

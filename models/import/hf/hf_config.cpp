@@ -180,8 +180,7 @@ Given read(const Key& key, const Json& value) {
   if (key.kind == Kind::integers) {
     std::vector<int64_t> list = integers_of(value);
     if (key.hf_filled)
-      list.resize(std::max(list.size(),
-                           size_t(std::get<Key::Each<int64_t>>(key.member).count())));
+      list.resize(std::max(list.size(), size_t(std::get<Key::Each<int64_t>>(key.member).count())));
     return list;
   }
   if (key.kind == Kind::flags) return flags_of(key, value);

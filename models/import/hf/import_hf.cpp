@@ -203,11 +203,11 @@ class HfImport {
   void add_constants() {
     for (const TensorSlot& slot : facts_.all())
       if (slot.hf_constant)
-        source_.tensors.push_back({{slot.name, Format::f32, 1, slot.cols},
-                                   [n = slot.cols, value = *slot.hf_constant](
-                                       int64_t, int64_t, std::byte* dst) {
-                                     std::fill_n(reinterpret_cast<float*>(dst), n, value);
-                                   }});
+        source_.tensors.push_back(
+            {{slot.name, Format::f32, 1, slot.cols},
+             [n = slot.cols, value = *slot.hf_constant](int64_t, int64_t, std::byte* dst) {
+               std::fill_n(reinterpret_cast<float*>(dst), n, value);
+             }});
   }
 
   void take(PackedTensor t) {
@@ -482,8 +482,8 @@ class HfImport {
   std::map<std::string, std::pair<std::string, int64_t>> experts_;  // their slot and number
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
-  std::set<std::string> names_;  // of tensors_
-  std::set<std::string> used_;   // names in slots_ that were used
+  std::set<std::string> names_;                         // of tensors_
+  std::set<std::string> used_;                          // names in slots_ that were used
   std::map<std::string, std::vector<double>> numbers_;  // by keys: Slots::hf_numbers
 };
 
