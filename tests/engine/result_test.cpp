@@ -24,8 +24,9 @@ const Weight& head_of(const Engine& e) {
 double undone(const std::string& model, double logit) {
   const std::string name = std::filesystem::path(model).filename();
   if (name.starts_with("command_r") || name == "cohere2") return logit / 0.25;
-  if (name == "granite" || name == "granitemoe") return logit * 2.5;
+  if (name == "granite" || name == "granitemoe" || name == "granite_swa") return logit * 2.5;
   if (name == "minicpm") return logit * 2;
+  if (name == "muse_glimmer") return 10 * std::atanh(logit / 10) / 0.6;
   for (const char* bounded : {"gemma2", "gemma3n", "gemma4"})
     if (name.starts_with(bounded)) return 10 * std::atanh(logit / 10);
   return logit;

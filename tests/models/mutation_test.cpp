@@ -87,6 +87,8 @@ bool names_key(std::string message, const std::string& key) {
   // The name of a file is no key.
   for (const std::string file = "model.safetensors"; contains(message, file);)
     message.erase(message.find(file), file.size());
+  // Two names of one object.
+  if (key == "rope_scaling" && contains(message, "rope_parameters.")) return true;
   return contains(message, key.substr(key.rfind('.') + 1)) || contains(message, "tensor ") ||
          contains(message, "model.") || contains(message, "layer_types");
 }
