@@ -428,8 +428,8 @@ void count_anthropic_tokens(Api& api, const Call& call, Reply& reply) {
 
 }  // namespace
 
-std::span<const Route> anthropic_routes() {
-  static const Route kRoutes[] = {
+std::span<const Endpoint> anthropic_routes() {
+  static const Endpoint kRoutes[] = {
       {"POST", "/v1/messages", answer_anthropic, kAnthropic},
       {"POST", "/v1/messages/count_tokens", count_anthropic_tokens, kAnthropic, false},
   };

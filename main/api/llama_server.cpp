@@ -351,8 +351,8 @@ void answer_props(Api& api, const Call& call, Reply& reply) {
                {"build_info", std::string("chaski-") + kVersion}}));
 }
 
-std::span<const Route> llama_server_routes() {
-  static const Route kRoutes[] = {
+std::span<const Endpoint> llama_server_routes() {
+  static const Endpoint kRoutes[] = {
       {"POST", "/completion", answer_llama_completion, kOpenAi},
       {"POST", "/completions", answer_llama_completion, kOpenAi},
       {"POST", "/infill", answer_infill, kOpenAi},

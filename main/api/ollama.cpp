@@ -172,8 +172,8 @@ std::shared_ptr<const ServedModel> ollama_model(Api& api, const Field& fields) {
   return api.model({.name = ollama_name(fields), .keep = read_keep(fields)});
 }
 
-std::span<const Route> ollama_routes() {
-  static const Route kRoutes[] = {
+std::span<const Endpoint> ollama_routes() {
+  static const Endpoint kRoutes[] = {
       {"POST", "/api/chat", answer_ollama_chat, kOllama},
       {"POST", "/api/generate", answer_ollama_generate, kOllama},
       {"GET", "/api/tags", list_ollama_models, kOllama, false},

@@ -52,8 +52,8 @@ void refuse_rerank(Api& api, const Call& call, Reply&) {
 
 }  // namespace
 
-std::span<const Route> openai_routes() {
-  static const Route kRoutes[] = {
+std::span<const Endpoint> openai_routes() {
+  static const Endpoint kRoutes[] = {
       {"POST", "/v1/chat/completions", answer_openai_chat, kOpenAi},
       {"POST", "/v1/completions", answer_openai_completions, kOpenAi},
       {"POST", "/v1/responses", answer_openai_responses, kResponses},

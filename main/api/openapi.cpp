@@ -91,14 +91,14 @@ class NullAdder {
   std::set<std::string> seen_;
 };
 
-std::string method_key(const Route& route) {
+std::string method_key(const Endpoint& route) {
   std::string key = route.method;
   std::ranges::transform(key, key.begin(), [](unsigned char c) { return char(std::tolower(c)); });
   return key;
 }
 
 // The description of a route under its own path; null: there is none.
-OrderedJson* described(OrderedJson& paths, const Route& route) {
+OrderedJson* described(OrderedJson& paths, const Endpoint& route) {
   const std::string_view own = route.path;
   for (auto& [path, methods] : paths.items()) {
     if (path != own && !(own.ends_with('/') && path.starts_with(own) && path.ends_with('}')))
@@ -111,10 +111,10 @@ OrderedJson* described(OrderedJson& paths, const Route& route) {
 
 // The same, or that of another route with the same function. A route without any is missing from
 // the document: the server goes on, and a test fails.
-OrderedJson* operation_of(OrderedJson& paths, const Route& route) {
+OrderedJson* operation_of(OrderedJson& paths, const Endpoint& route) {
   if (OrderedJson* const own = described(paths, route)) return own;
   for (const auto routes : all_routes())
-    for (const Route& other : routes) {
+    for (const Endpoint& other : routes) {
       if (other.answer != route.answer) continue;
       const OrderedJson* const found = described(paths, other);
       if (!found) continue;
@@ -126,7 +126,7 @@ OrderedJson* operation_of(OrderedJson& paths, const Route& route) {
   return nullptr;
 }
 
-void add_errors(OrderedJson& operation, const Route& route) {
+void add_errors(OrderedJson& operation, const Endpoint& route) {
   const std::string dialect = &route.dialect == &kOllama                             ? "Ollama"
                               : std::string_view(route.path).starts_with("/v1/mess") ? "Anthropic"
                                                                                      : "OpenAi";
@@ -150,7 +150,7 @@ OrderedJson make_document() {
   OrderedJson& components = document["components"];
   add_sampling(components["schemas"]["Settings"]["properties"]);
   for (const auto routes : all_routes())
-    for (const Route& route : routes) {
+    for (const Endpoint& route : routes) {
       if (OrderedJson* const operation = operation_of(document["paths"], route))
         add_errors(*operation, route);
     }
@@ -177,8 +177,8 @@ const OrderedJson& openapi_document() {
   return document;
 }
 
-std::span<const Route> openapi_routes() {
-  static const Route kRoutes[] = {
+std::span<const Endpoint> openapi_routes() {
+  static const Endpoint kRoutes[] = {
       {"GET", "/openapi.json", put_document, kOpenAi, false},
   };
   return kRoutes;

@@ -56,7 +56,7 @@ class ReplyOfThread {
 template <class Take>
 void each_route(std::string_view path, Take take) {
   for (const auto& routes : all_routes())
-    for (const Route& route : routes) {
+    for (const Endpoint& route : routes) {
       const std::string_view here = route.path;
       if (here == path || (here.ends_with('/') && path.starts_with(here) && path != here))
         take(route);
@@ -107,15 +107,15 @@ bool StoredResponses::remove(const std::string& id) {
   return true;
 }
 
-std::array<std::span<const Route>, 5> all_routes() {
+std::array<std::span<const Endpoint>, 5> all_routes() {
   return {openai_routes(), llama_server_routes(), anthropic_routes(), ollama_routes(),
           openapi_routes()};
 }
 
-const Route* find_route(std::string_view method, std::string_view path, bool* other_method) {
+const Endpoint* find_route(std::string_view method, std::string_view path, bool* other_method) {
   *other_method = false;
-  const Route* found = nullptr;
-  each_route(path, [&](const Route& route) {
+  const Endpoint* found = nullptr;
+  each_route(path, [&](const Endpoint& route) {
     if (method != route.method)
       *other_method = true;
     else if (!found || std::string_view(route.path).size() > std::string_view(found->path).size())
@@ -126,7 +126,7 @@ const Route* find_route(std::string_view method, std::string_view path, bool* ot
 
 std::string methods_of(std::string_view path) {
   std::string all;
-  each_route(path, [&](const Route& route) {
+  each_route(path, [&](const Endpoint& route) {
     if (all.find(route.method) == all.npos)
       all += (all.empty() ? "" : ", ") + std::string(route.method);
   });
@@ -135,13 +135,13 @@ std::string methods_of(std::string_view path) {
 
 const Dialect& dialect_of(std::string_view path) {
   const Dialect* found = &kOpenAi;
-  each_route(path, [&](const Route& route) { found = &route.dialect; });
+  each_route(path, [&](const Endpoint& route) { found = &route.dialect; });
   return *found;
 }
 
 Reply* reply_of_thread() { return reply_of_this_thread; }
 
-void answer_call(Api& api, const Route& route, const Call& call, Reply& to) {
+void answer_call(Api& api, const Endpoint& route, const Call& call, Reply& to) {
   WatchedReply reply(to);
   const ReplyOfThread current(reply);
   try {

@@ -70,7 +70,7 @@ struct Call {
   std::string_view model = {};  // the parameter `model` of the URL
 };
 
-struct Route {
+struct Endpoint {
   const char *method, *path;  // a path that ends in '/' also fits longer ones
   // Answers a request. Throws ApiError or Error: answer_call() reports them.
   void (*answer)(Api& api, const Call& call, Reply& reply);
@@ -78,21 +78,21 @@ struct Route {
   bool generates = true;  // false: it answers at once and needs no thread of its own
 };
 
-std::span<const Route> openai_routes();
-std::span<const Route> llama_server_routes();
-std::span<const Route> anthropic_routes();
-std::span<const Route> ollama_routes();
-std::span<const Route> openapi_routes();
-std::array<std::span<const Route>, 5> all_routes();
+std::span<const Endpoint> openai_routes();
+std::span<const Endpoint> llama_server_routes();
+std::span<const Endpoint> anthropic_routes();
+std::span<const Endpoint> ollama_routes();
+std::span<const Endpoint> openapi_routes();
+std::array<std::span<const Endpoint>, 5> all_routes();
 
 // The route of a request; null: none. `other_method` is set if only the method differs.
-const Route* find_route(std::string_view method, std::string_view path, bool* other_method);
+const Endpoint* find_route(std::string_view method, std::string_view path, bool* other_method);
 // The methods that a path has: "GET, DELETE".
 std::string methods_of(std::string_view path);
 // The form of errors for requests to a path; OpenAI's for paths that no dialect has.
 const Dialect& dialect_of(std::string_view path);
 // Runs a route. Every error becomes a response, or the end of the stream.
-void answer_call(Api& api, const Route& route, const Call& call, Reply& reply);
+void answer_call(Api& api, const Endpoint& route, const Call& call, Reply& reply);
 // Where the call that this thread answers goes; null outside of answer_call(). A stream of it may
 // be begun before the route does so.
 Reply* reply_of_thread();

@@ -219,7 +219,7 @@ class BatchRun {
     try {
       const BatchRequest request = read_request(line, custom_id);
       bool other_method = false;
-      const Route* const route = find_route("POST", request.url, &other_method);
+      const Endpoint* const route = find_route("POST", request.url, &other_method);
       ENSURE(route, "the endpoints of a batch have routes");
       answer_call(api_, *route, {"", request.body}, reply);
     } catch (const ApiError& error) {

@@ -333,7 +333,7 @@ void Service::Impl::answer(HttpRequest& request, const std::shared_ptr<Exchange>
   if (answer_at_once(request, *exchange)) return;
   if (answer_conversations(request, exchange, key)) return;
   bool other_method = false;
-  const Route* const route = find_route(request.method, request.path, &other_method);
+  const Endpoint* const route = find_route(request.method, request.path, &other_method);
   if (!route && (other_method || is_answered_at_once(request.path))) {
     exchange->add_headers({{"Allow", other_method ? methods_of(request.path) : "GET"}});
     throw ApiError(405, "invalid_request_error", "method_not_allowed",

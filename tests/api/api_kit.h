@@ -91,7 +91,7 @@ class TestApi {
   TestReply& call(const char* method, const std::string& path, const json& body) {
     reply = std::make_unique<TestReply>();
     bool other_method = false;
-    const Route* const route = find_route(method, path, &other_method);
+    const Endpoint* const route = find_route(method, path, &other_method);
     REQUIRE_MESSAGE(route, path);
     const std::string text = body.dump();
     answer_call(api, *route, {"", text}, *reply);

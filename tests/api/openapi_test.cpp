@@ -100,7 +100,7 @@ TEST_CASE("api: openapi.json describes every route once, and nothing else") {
     CHECK_MESSAGE(!operation.description["responses"].empty(), operation.path);
   }
   for (const auto all : all_routes())
-    for (const Route& route : all) {
+    for (const Endpoint& route : all) {
       const std::string path = route.path;
       const std::string last = path == "/v1/models/"      ? "{model}"
                                : path == "/v1/responses/" ? "{response_id}"

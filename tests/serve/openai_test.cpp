@@ -365,16 +365,16 @@ TEST_CASE("serve/responses: items, events in order, and a conversation that cont
 
 TEST_CASE("serve/openai: comments of a stream of responses are not in its sequence numbers") {
   bool other_method = false;
-  const Route* const responses = find_route("POST", "/v1/responses", &other_method);
+  const Endpoint* const responses = find_route("POST", "/v1/responses", &other_method);
   REQUIRE(responses);
-  const Route fails = {"POST", "/v1/responses",
-                       [](Api&, const Call&, Reply& reply) {
-                         reply.begin(kEventStream);
-                         for (const char* part : {": 1%\n\n", "data: {}\n\n", ": 2%\n\n"})
-                           reply.part(part);
-                         throw ApiError(500, "server_error", "broken", "it is broken");
-                       },
-                       responses->dialect};
+  const Endpoint fails = {"POST", "/v1/responses",
+                          [](Api&, const Call&, Reply& reply) {
+                            reply.begin(kEventStream);
+                            for (const char* part : {": 1%\n\n", "data: {}\n\n", ": 2%\n\n"})
+                              reply.part(part);
+                            throw ApiError(500, "server_error", "broken", "it is broken");
+                          },
+                          responses->dialect};
   Api api;
   KeptReply reply;
   answer_call(api, fails, {"", ""}, reply);

@@ -16,7 +16,7 @@ struct Symbol {
   int32_t id;             // token, or -1 if the vocabulary has none
 };
 
-struct Join {
+struct PairJoin {
   double cost;  // the lowest is joined first
   int32_t id;   // the joined token
 };
@@ -27,7 +27,7 @@ constexpr size_t kFew = 32;
 // The same as merge_pairs(), for at most kFew symbols.
 template <class JoinFunction>
 void merge_few(std::vector<Symbol>& symbols, const JoinFunction& join) {
-  std::optional<Join> joins[kFew];  // of each symbol with the next one
+  std::optional<PairJoin> joins[kFew];  // of each symbol with the next one
   size_t count = symbols.size();
   const auto update = [&](size_t i) {
     joins[i] = i + 1 < count ? join(symbols[i], symbols[i + 1]) : std::nullopt;
@@ -48,7 +48,7 @@ void merge_few(std::vector<Symbol>& symbols, const JoinFunction& join) {
   symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(count), symbols.end());
 }
 
-// `join(left, right)` returns an optional<Join> for two symbols whose texts are adjacent. There
+// `join(left, right)` returns an optional<PairJoin> for two symbols whose texts are adjacent. There
 // must be fewer than 2^31 symbols. The result is in `symbols`, in order.
 template <class JoinFunction>
 void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
@@ -71,7 +71,7 @@ void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
 
   const auto consider = [&](int32_t left, int32_t right) {
     if (left < 0 || right >= count) return;
-    if (const std::optional<Join> joined = join(symbols[left], symbols[right]))
+    if (const std::optional<PairJoin> joined = join(symbols[left], symbols[right]))
       queue.push({joined->cost, left, right, joined->id,
                   symbols[left].text.size() + symbols[right].text.size()});
   };

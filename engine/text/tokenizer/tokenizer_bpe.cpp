@@ -47,7 +47,7 @@ class BpeTokenizer : public Tokenizer {
   void read_merges(const Metadata& meta);
   void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
-  std::optional<Join> join(const Symbol& left, const Symbol& right) const;
+  std::optional<PairJoin> join(const Symbol& left, const Symbol& right) const;
   TokenId id_of(std::string_view bytes) const { return pieces_.find(bytes_, bytes); }
 
   Pretokenizer pretokenizer_;
@@ -144,17 +144,17 @@ void BpeTokenizer::read_merges(const Metadata& meta) {
                           merges.size());
 }
 
-std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) const {
+std::optional<PairJoin> BpeTokenizer::join(const Symbol& left, const Symbol& right) const {
   if (left.id < 0 || right.id < 0) return std::nullopt;
   if (merges_.empty()) {
     const TokenId id = id_of({left.text.data(), left.text.size() + right.text.size()});
-    return id < 0 ? std::nullopt : std::optional(Join{static_cast<double>(id), id});
+    return id < 0 ? std::nullopt : std::optional(PairJoin{static_cast<double>(id), id});
   }
   const int32_t rank = by_pair_.find(hash_of_pair(left.id, right.id), [&](int32_t at) {
     return joins(merges_[at], left.id, right.id);
   });
   return rank < 0 ? std::nullopt
-                  : std::optional(Join{static_cast<double>(rank), merges_[rank].joined});
+                  : std::optional(PairJoin{static_cast<double>(rank), merges_[rank].joined});
 }
 
 void BpeTokenizer::encode_run(std::string_view text, bool opens, WordCache& words) const {

@@ -160,10 +160,10 @@ void SpmTokenizer::join_pieces(std::string_view word, std::vector<TokenId>& out)
     const std::string_view character = word.substr(at, read_utf8(word.substr(at)).size);
     symbols.push_back({character, id_of(character)});
   }
-  merge_pairs(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<Join> {
+  merge_pairs(symbols, [&](const Symbol& left, const Symbol& right) -> std::optional<PairJoin> {
     const TokenId id = id_of({left.text.data(), left.text.size() + right.text.size()});
     if (id < 0) return std::nullopt;
-    return Join{-scores_[id], id};
+    return PairJoin{-scores_[id], id};
   });
   for (const Symbol& symbol : symbols) {
     if (symbol.id >= 0)
