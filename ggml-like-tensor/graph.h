@@ -117,10 +117,27 @@ class Graph {
     const Node& node = append(TopK{k}, {x});
     return {node.out[0], node.out[1]};
   }
+  // op.bias is filled in. bias: (1, columns of x), or null.
+  struct Routed {
+    ValueId experts, weights;  // (tokens, k)
+  };
+  Routed route(ValueId x, Route op, const Weight* bias = nullptr) {
+    std::vector<ValueId> in{x};
+    if (bias) in.push_back(weight(*bias));
+    op.bias = bias != nullptr;
+    const Node& node = append(op, std::move(in));
+    return {node.out[0], node.out[1]};
+  }
   ValueId expert_matmul(ValueId x, const Weight& w, int experts, ValueId chosen) {
     return append(ExpertMatMul{experts}, {x, weight(w), chosen}).out[0];
   }
   ValueId mix(ValueId x, ValueId weights) { return append(Mix{}, {x, weights}).out[0]; }
+  // Each head's slice of x times that head's matrix; w has them one below the other.
+  ValueId head_matmul(ValueId x, const Weight& w, int heads) {
+    return append(HeadMatMul{heads}, {x, weight(w)}).out[0];
+  }
+  // The slices of a and b of each head, one after the other.
+  ValueId join(ValueId a, ValueId b, int heads) { return append(Join{heads}, {a, b}).out[0]; }
 
   // of: the hidden rows that the logits are made from, if the model can return those too.
   void set_result(ValueId logits, ValueId of = kNone) { result = logits, hidden = of; }

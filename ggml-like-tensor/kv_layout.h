@@ -40,7 +40,7 @@ struct KvLayout {
   int heads = 0, k_dim = 0, v_dim = 0;
   // as on a device; values of q8: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
-  // no V rows: values are read from the K tile; not with formats of blocks
+  // no V rows: values are read from the K tile
   bool v_inside_k = false;
 
   // Channels of a key, or of a value, that are rotated together, or 0.
@@ -50,6 +50,7 @@ struct KvLayout {
   }
   template <class F>
   [[gnu::always_inline]] int value_rotation() const {
+    if (v_inside_k) return key_rotation<F>();
     return PageOf<F>::kValueRotation == kWholeHead ? v_dim & -v_dim : PageOf<F>::kValueRotation;
   }
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }

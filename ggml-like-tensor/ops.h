@@ -18,6 +18,8 @@
 #include "ggml-like-tensor/ops/gated_expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 #include "ggml-like-tensor/ops/get_rows.h"
+#include "ggml-like-tensor/ops/head_matmul.h"
+#include "ggml-like-tensor/ops/join.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "ggml-like-tensor/ops/matmul.h"
 #include "ggml-like-tensor/ops/mean_product.h"
@@ -27,6 +29,7 @@
 #include "ggml-like-tensor/ops/reorder.h"
 #include "ggml-like-tensor/ops/rope.h"
 #include "ggml-like-tensor/ops/round_rows.h"
+#include "ggml-like-tensor/ops/route.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
@@ -52,7 +55,8 @@ struct OpList {
 using Ops =
     OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
            SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
-           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu>;
+           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
+           Join>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -27,10 +27,13 @@ StateLayout::StateLayout(std::span<const State> states, Format format, bool by_p
     paged[i].pool = recurrent[i].pool = -1;
     if (const auto* s = std::get_if<Paged>(&states[i])) {
       const KvLayout layout{format, s->heads, s->k_dim, s->v_dim, by_position, s->v_inside_k};
-      if (layout.v_inside_k && layout.blocks())
-        fail(Exit::usage,
-             "--kv is {}, expected f32, f16 or f8: this model's values are a part of its keys",
-             info(format).name);
+      // The values are a part of each block of channels that is rotated together.
+      if (layout.v_inside_k && layout.blocks() && s->v_dim % 32 != 0)
+        fail(
+            Exit::usage,
+            "--kv is {}, expected f32, f16 or f8: this model's values are {} channels of its keys, "
+            "and not a multiple of 32",
+            info(format).name, s->v_dim);
       const int pool = pool_of(false, s->window);
       size_t& page_bytes = pools[size_t(pool)].page_bytes;
       paged[i] = {layout, pool, kPageGroup * page_bytes, 0, nullptr};

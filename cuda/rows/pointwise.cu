@@ -122,6 +122,28 @@ struct ColumnsKernel {
   }
 };
 
+// Puts the heads' slices of two rows together.
+
+__global__ void join(const float* a, const float* b, float* y, int64_t cols, int64_t n, int64_t m) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x, heads = cols / (n + m),
+                head = i / (n + m), c = i % (n + m), row = blockIdx.x;
+  if (i < cols)
+    y[row * cols + i] =
+        c < n ? a[(row * heads + head) * n + c] : b[(row * heads + head) * m + c - n];
+}
+
+struct JoinKernel {
+  static void launch(const Join& op, const OpArgs& a, const LaunchContext& c) {
+    const int64_t cols = a.out[0].shape.cols;
+    chaski::launch(
+        "join", {dim3(unsigned(a.in[0].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream},
+        join, a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), cols,
+        a.in[0].shape.cols / op.heads, a.in[1].shape.cols / op.heads);
+  }
+};
+
 // Copies the columns in another order.
 
 __global__ void reorder(const float* x, const float* order, float* y, int64_t cols) {
@@ -440,6 +462,9 @@ template CudaEntry cuda_entry<TopK>();
 template <>
 struct CudaKernel<Columns> : ColumnsKernel {};
 template CudaEntry cuda_entry<Columns>();
+template <>
+struct CudaKernel<Join> : JoinKernel {};
+template CudaEntry cuda_entry<Join>();
 template <>
 struct CudaKernel<Blend> : BlendKernel {};
 template CudaEntry cuda_entry<Blend>();

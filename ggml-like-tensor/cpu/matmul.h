@@ -11,6 +11,7 @@
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/strip.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
+#include "ggml-like-tensor/ops/head_matmul.h"
 
 namespace chaski {
 namespace {
@@ -30,9 +31,10 @@ inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
   return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
 }
 
+// `head`: which slice of x, as wide as the weight.
 template <class V>
 void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
-                    int64_t group, BlockResult<V>& out) {
+                    int64_t group, BlockResult<V>& out, int64_t head = 0) {
   const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
   const int width = int(rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup);
   const int64_t step = rows > kGroup ? kStep : blocks;
@@ -40,8 +42,9 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
     for (int n = 0; n < width; ++n) out.acc[s][n] = V::zero();
   Formats::with(w.format, [&]<class Stored>(Stored) {
     using F = TilesOf<Stored>;
-    const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width,
-                           a.in[0].row(group * kGroup), cols, cols};
+    const StripInput<V> in{
+        a.in_acts.data ? a.in_acts.group(group) + head * blocks * width : nullptr, width,
+        a.in[0].row(group * kGroup) + head * cols, a.in[0].shape.cols, cols};
     const size_t bytes = bytes_of_strip<F>(cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
@@ -104,6 +107,33 @@ struct CpuKernel<MatMul, V> {
           if (bias) y = V::add(y, load_n<V>(bias + row, n));
           store_n<V>(a.out[i].out_row(t) + row, y, n);
         }
+    }
+  }
+};
+
+// A unit is a strip; strips of a block belong to one head.
+template <class V>
+struct CpuKernel<HeadMatMul, V> {
+  static int64_t units(const HeadMatMul&, const OpArgs& a) { return strips_of(a.in[1]); }
+  static int64_t grain(const HeadMatMul& op, const OpArgs& a) {
+    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]));
+  }
+  static size_t scratch(const HeadMatMul&, const OpArgs&) { return sizeof(BlockResult<V>); }
+
+  static void run(const HeadMatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
+    const int64_t of_head = op.outputs(a) / kStrip;
+    for (int64_t s = first, next; s < last; s = next) {
+      const int64_t head = s / of_head, end = (head + 1) * of_head;
+      next = s + kStrips < end ? s + kStrips : end;
+      next = next < last ? next : last;
+      for (int64_t g = 0; g < groups_of(a); ++g) {
+        multiply_block<V>(a.in[1], s, int(next - s), a, g, result, head);
+        for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
+          for (int64_t k = s; k < next; ++k)
+            V::store(a.out[0].out_row(t) + k * kStrip, result.acc[k - s][t % kGroup]);
+      }
     }
   }
 };

@@ -6,11 +6,13 @@
 #include "ggml-like-tensor/ops/blend.h"
 #include "ggml-like-tensor/ops/columns.h"
 #include "ggml-like-tensor/ops/get_rows.h"
+#include "ggml-like-tensor/ops/join.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "ggml-like-tensor/ops/mean_product.h"
 #include "ggml-like-tensor/ops/mix.h"
 #include "ggml-like-tensor/ops/reorder.h"
 #include "ggml-like-tensor/ops/round_rows.h"
+#include "ggml-like-tensor/ops/route.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
@@ -166,6 +168,13 @@ struct CpuKernel<Columns, V> : ByRow {
 };
 
 template <class V>
+struct CpuKernel<Join, V> : ByRow {
+  static void run(const Join& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    for (int64_t t = first; t < last; ++t) op.row(a, t);
+  }
+};
+
+template <class V>
 struct CpuKernel<Blend, V> : ByRow {
   static void run(const Blend& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     const int n = a.n_in - 1;
@@ -240,6 +249,43 @@ struct CpuKernel<SoftMax, V> : ByRow {
         store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k);
       });
     }
+  }
+};
+
+template <class V>
+struct CpuKernel<Route, V> : ByRow {
+  static size_t scratch(const Route&, const OpArgs& a) {
+    return 2 * size_t(a.in[0].shape.cols) * sizeof(float);
+  }
+  static void run(const Route& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    const int64_t n = a.in[0].shape.cols;
+    const float* bias = op.biases(a);
+    auto *score = reinterpret_cast<float*>(scratch.own), *choice = score + n;
+    for (int64_t t = first; t < last; ++t) {
+      op.score == Route::Score::sigmoid ? sigmoids(a.in[0].row(t), n, score)
+                                        : parts(a.in[0].row(t), n, score);
+      for (int64_t i = 0; i < n; ++i) choice[i] = bias ? score[i] + bias[i] : score[i];
+      op.choose(score, choice, n, a.out[0].out_ints(t), a.out[1].out_row(t));
+    }
+  }
+  static void sigmoids(const float* x, int64_t n, float* y) {
+    each_vector(n, [&](int64_t i, int64_t k) {
+      store_n<V>(y + i, activate<V>(Activation::sigmoid, load_n<V>(x + i, k)), k);
+    });
+  }
+  // The soft-max of the row, as CpuKernel<SoftMax> computes it.
+  static void parts(const float* x, int64_t n, float* y) {
+    auto most = V::set1(-INFINITY), sum = V::zero();
+    each_vector(n, [&](int64_t i, int64_t k) { most = V::max(load_n<V>(x + i, k, x[0]), most); });
+    const auto m = V::set1(V::maximum(most));
+    each_vector(n, [&](int64_t i, int64_t k) {
+      store_n<V>(y + i, exp<V>(V::sub(load_n<V>(x + i, k), m)), k);
+      sum = V::add(sum, load_n<V>(y + i, k));
+    });
+    const auto total = V::set1(V::sum(sum));
+    each_vector(
+        n, [&](int64_t i, int64_t k) { store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k); });
   }
 };
 

@@ -80,7 +80,7 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
     PageOf<F>::encode(k + 32 * b, std::min(32, l.k_dim - 32 * b), block);
     F::put(block, slot, tiles[b]);
   }
-  for (int b = 0; b < l.v_cols() / 32; ++b) {
+  for (int b = 0; b < l.v_cols() / 32 && !l.v_inside_k; ++b) {
     PageOf<F>::encode(v + 32 * b, std::min(32, l.v_dim - 32 * b), block);
     for (int i = 0; i < int(sizeof block.q); ++i)
       values[l.v_byte<F>(32 * b + i, slot)] = std::byte(block.q[i]);
@@ -117,7 +117,7 @@ void KvWrite::write(const OpArgs& a, const Store& to, int head, float* room) con
       }
       hadamard(room, kv.k_dim, block);
     }
-    if (const int block = l.value_rotation<F>(); block > 0) {
+    if (const int block = l.value_rotation<F>(); block > 0 && !l.v_inside_k) {
       own(value, room + kv.k_dim, kv.v_dim);
       hadamard(room + kv.k_dim, kv.v_dim, block);
     }

@@ -228,7 +228,7 @@ std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   if constexpr (requires { op.kv; }) {
     const std::vector<State> states(size_t(op.state) + 1, op.kv);
     for (const KvType& t : kKvTypes)
-      if (!op.kv.v_inside_k || info(t.format).block == 1)
+      if (!op.kv.v_inside_k || info(t.format).block == 1 || op.kv.v_dim % 32 == 0)
         out.emplace_back(states, t.format, by_position);
   } else if constexpr (requires { op.kept(); }) {
     out.emplace_back(std::vector<State>(size_t(op.state) + 1, op.kept()), Format::f32, by_position);
