@@ -172,8 +172,8 @@ Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n == rows ? 0
 Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
 Slots::Slot& Slots::Slot::ternary_in_hf() { return hf_ternary = true, *this; }
 Slots::Slot& Slots::Slot::matrix_of(int64_t n) { return matrix_rows = n, *this; }
-Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs) {
-  return gguf_else = std::move(theirs), *this;
+Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs, RowOrder order) {
+  return gguf_else = std::move(theirs), gguf_else_order = order, *this;
 }
 
 namespace {
@@ -221,6 +221,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
+    weight.gguf_else_order = s.gguf_else_order;
     out.push_back(std::move(weight));
     if (s.role == Role::matmul) {
       TensorSlot& order = out.emplace_back();

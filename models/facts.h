@@ -217,6 +217,7 @@ enum class Role {
   matmul,           // all of it is read for every token
   router,           // chooses a token's experts: a matmul that keeps its format
   experts,          // matrices one below the other; a token reads only those chosen for it
+  heads,            // matrices one below the other, each for its slice of the columns of x
   token_table,      // one row is read for every token; all of it if the model has no head
   position_table,   // one row is read for every position
   lookup,           // one row is read for every token, never all of it
@@ -249,6 +250,8 @@ struct RowOrder {
   // Ours are not contiguous: each run has `run` rows, and a run begins `pitch` rows after the begin
   // of the one before. run == 0: they are contiguous.
   int64_t run = 0, pitch = 0;
+  // Each run of rows is a matrix, and ours are these matrices transposed, one below the other.
+  bool turned = false;
 
   bool plain() const { return !transposed && head == 0 && whole == 0; }
   // The file's row for our row; of a transposed matrix, its column.
@@ -269,6 +272,12 @@ struct RowOrder {
 constexpr RowOrder kTransposed{true};
 inline RowOrder half_split(int64_t head_dim, int64_t rotated) { return {false, head_dim, rotated}; }
 inline RowOrder part(int64_t first, int64_t whole) { return RowOrder().inside(first, whole); }
+// Rows [first, first + rows) of each of `heads` heads of `pitch` rows.
+inline RowOrder part_of_heads(int64_t heads, int64_t pitch, int64_t first, int64_t rows) {
+  RowOrder order;
+  order.first = first, order.whole = heads * pitch, order.run = rows, order.pitch = pitch;
+  return order;
+}
 
 // A weight with its optional companions. `bias` is added to the product. `order` is the order in
 // which the weight reads its input columns (ops/reorder.h). The input columns listed in `outliers`,
@@ -304,7 +313,8 @@ struct TensorSlot {
   bool hf_unit_rows = false, hf_ternary = false;
   std::optional<float> hf_constant;  // the Hugging Face file has none: every number is this one
   int64_t matrix_rows = 1;
-  std::string gguf_else;    // the tensor to read if a GGUF file has none; in our spelling and order
+  std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling
+  RowOrder gguf_else_order;
   int64_t gguf_planes = 0;  // of a tensor with three dimensions in a GGUF file
   bool gguf_always = false, not_in_gguf = false;
   RowOrder gguf_order, hf_order;
@@ -330,7 +340,7 @@ class Slots {
     std::string gguf_else;
     int64_t gguf_planes = 0;
     bool gguf_always = false;
-    RowOrder gguf_order, hf_order;
+    RowOrder gguf_order, hf_order, gguf_else_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
     Slot& in_gguf(RowOrder order) { return in_gguf(name, order); }
@@ -348,8 +358,9 @@ class Slots {
     // A matrix of -1, 0 and 1. If the file has no tensor "NAME_scale", the matrix is rounded to
     // these values times its mean magnitude, and that mean becomes "NAME_scale".
     Slot& ternary_in_hf();
-    Slot& matrix_of(int64_t rows);       // a vector that files store as a matrix of `rows` rows
-    Slot& or_in_gguf(std::string name);  // read this tensor if a GGUF file has none for the slot
+    Slot& matrix_of(int64_t rows);  // a vector that files store as a matrix of `rows` rows
+    // Read this tensor if a GGUF file has none for the slot.
+    Slot& or_in_gguf(std::string name, RowOrder order = {});
     // The rows are those of `n` experts, of which a token reads `chosen`. A Hugging Face file has
     // three dimensions, or "*" in its name is the number of an expert.
     Slot& of_experts(int64_t n, int64_t chosen);
@@ -378,7 +389,9 @@ class Slots {
   };
   std::vector<HfNumber> hf_numbers;
   std::vector<std::string> gguf_unread;  // GGUF tensors to ignore, in our spelling
-  bool matmul_biases_in_gguf = true;     // GGUF files have a place for them
+  // Layers from this one on are ignored: they predict further tokens. -1: there are none.
+  int64_t further_layers = -1;
+  bool matmul_biases_in_gguf = true;  // GGUF files have a place for them
 
  private:
   std::deque<Slot> list_;

@@ -41,8 +41,8 @@ uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens) {
                                  [](const auto& w) { return w.role == Role::head; });
   double sum = 0;
   for (const auto& [role, weight, experts, chosen] : model.weights)
-    if (role == Role::matmul || role == Role::outliers || role == Role::head ||
-        role == Role::router || (tied && role == Role::token_table))
+    if (role == Role::matmul || role == Role::heads || role == Role::outliers ||
+        role == Role::head || role == Role::router || (tied && role == Role::token_table))
       sum += double(weight->info.bytes());
     else if (role == Role::experts)
       sum += double(weight->info.bytes()) / double(experts) *

@@ -22,26 +22,32 @@ void Llama::keys(Keys& k) {
 void Llama::tensors(Slots& s) {
   layers.resize(size_t(n_layers));
   s.hf_unread = {".rotary_emb.inv_freq"};
-  token_slot(s);
+  if (has_further_layers) s.further_layers = n_layers;
+  token_slot(s, tokens_in_hf);
   for (int64_t i = 0; i < n_layers; ++i) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
     s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
-    const RowOrder in_gguf = half_split_in_gguf ? halves() : RowOrder{};
-    attention_slots(s, l.attn, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
-        .with(Bias::maybe);
-    if (head_norms || whole_norms) head_norm_slots(s, l.attn, in_gguf, whole_norms);
+    attend_slots(s, i);
     s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
     feed_slots(s, i);
   }
   end_slots(s);
 }
 
+void Llama::attend_slots(Slots& s, int64_t i) {
+  AttentionWeights& w = layers[size_t(i)].attn;
+  const RowOrder in_gguf = half_split_in_gguf ? halves() : RowOrder{};
+  attention_slots(s, w, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
+      .with(Bias::maybe);
+  if (head_norms || whole_norms) head_norm_slots(s, w, in_gguf, whole_norms);
+}
+
 void Llama::build(Graph& g) const {
   ValueId x = embedding(g);
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& l = layers[i];
-    x = residual(g, x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
+    x = residual(g, x, attend(g, rms_norm(g, x, l.attn_norm), i));
     x = residual(g, x, feed(g, rms_norm(g, x, l.ffn_norm), i));
   }
   logits(g, rms_norm(g, g.take_outputs(x), output_norm));

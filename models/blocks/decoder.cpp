@@ -34,6 +34,14 @@ void Decoder::size_keys(Keys& k) {
   k.integer(vocab, "vocab_size").in_hf("vocab_size").range(2, 1 << 24);
 }
 
+void Decoder::further_layers_key(Keys& k) {
+  has_further_layers = true;
+  k.integer(further_layers, "nextn_predict_layers").not_in_hf().range(0, 64).otherwise(int64_t{0});
+  k.integer(n_layers, "layer_count").not_in_gguf().range(1, 4096).otherwise([this] {
+    return n_layers - further_layers;
+  });
+}
+
 namespace {
 
 // Older files have "rope_scaling" and "rope_theta"; newer ones have both inside "rope_parameters",
@@ -335,9 +343,9 @@ void Decoder::gate_up_slots(Slots& s, GatedWeights& w) {
   s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
 }
 
-void Decoder::token_slot(Slots& s) {
+void Decoder::token_slot(Slots& s, const char* in_hf) {
   s.hf_prefix = "model.";
-  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  s.add(token_embd, "token_embd", vocab, dim).in_hf(in_hf).as(Role::token_table);
 }
 
 void Decoder::rope_freqs_slot(Slots& s) {

@@ -18,6 +18,8 @@ class Decoder : public Model {
 
  protected:
   int64_t dim = 0, ffn = 0;
+  int64_t further_layers = 0;
+  bool has_further_layers = false;  // a file may have some
   int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   std::vector<int64_t> windowed;  // 1 for each layer with a window, else 0; empty: all have it
   float eps = 0;
@@ -33,6 +35,8 @@ class Decoder : public Model {
 
   // All widths and counts, under the names of Llama's config.json.
   void size_keys(Keys& keys);
+  // Layers after the model's own that predict further tokens. GGUF files count them as blocks.
+  void further_layers_key(Keys& keys);
   void rope_keys(Keys& keys);  // config.json must say that whole heads rotate, or nothing
   // A part of each head rotates; `usual_part` if config.json does not say how much.
   void partial_rope_keys(Keys& keys, double usual_part);
@@ -94,7 +98,7 @@ class Decoder : public Model {
   void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
   // token_embd; sets "model." as the prefix of all Hugging Face names.
-  void token_slot(Slots& slots);
+  void token_slot(Slots& slots, const char* in_hf = "embed_tokens");
   // The tensors after the layers: rope_freqs, output_norm, and a head, which may be the token
   // table. Returns the norm's slot.
   Slots::Slot& end_slots(Slots& slots, const char* norm = "norm", Bias bias = Bias::none,

@@ -19,6 +19,37 @@ void Experts::expert_width_key(Keys& k) {
       .range(2, 1 << 22);
 }
 
+void Experts::router_keys(Keys& k, int usual) {
+  k.integer(dense_layers, "leading_dense_block_count")
+      .in_hf("first_k_dense_replace")
+      .range(0, 4096)
+      .otherwise(int64_t{0});
+  k.integer(shared_count, "expert_shared_count")
+      .in_hf("n_shared_experts")
+      .range(0, 4096)
+      .gguf_otherwise(int64_t{0});
+  k.integer(gating, "expert_gating_func")
+      .not_in_hf()
+      .range(kSoftMax, kSigmoid)
+      .otherwise(int64_t{usual});
+  k.flag(normalised, "expert_weights_norm")
+      .in_hf("norm_topk_prob")
+      .hf_null_is(false)
+      .otherwise(false);
+  k.number(expert_scale, "expert_weights_scale")
+      .in_hf("routed_scaling_factor")
+      .positive()
+      .otherwise(1.0);
+  k.integer(groups, "expert_group_count")
+      .in_hf("n_group")
+      .range(1, Route::kMostGroups)
+      .otherwise(int64_t{1});
+  k.integer(kept_groups, "expert_group_used_count")
+      .in_hf("topk_group")
+      .range(1, Route::kMostGroups)
+      .otherwise(int64_t{1});
+}
+
 void Experts::normalised_key(Keys& k, bool usual_in_hf, bool in_gguf) {
   normalised = in_gguf;
   k.flag(normalised, "expert_weights_norm")
@@ -37,6 +68,14 @@ void Experts::agree(const std::string& file) const {
   if (chosen < 1 || chosen > experts)
     fail(Exit::bad_file, "{}: model.expert_used_count is {}, expected 1 to expert_count {}", file,
          chosen, experts);
+  if (groups > 1 && (experts % groups || experts / groups < 2))
+    fail(Exit::bad_file,
+         "{}: model.expert_group_count is {}, expected groups of at least 2 of {} experts", file,
+         groups, experts);
+  if (kept_groups > groups || chosen > experts / groups * kept_groups)
+    fail(Exit::bad_file,
+         "{}: model.expert_group_used_count is {}, expected at most {}, with at least {} experts",
+         file, kept_groups, groups, chosen);
   // Experts are stored one below the other in strips of 16 rows.
   const auto expect_strips = [&](const char* key, int64_t rows) {
     if (rows % kStrip)
@@ -49,11 +88,16 @@ void Experts::agree(const std::string& file) const {
 }
 
 void Experts::feed_slots(Slots& s, int64_t i) {
-  if (experts == 0) return Llama::feed_slots(s, i);
+  if (!has_experts(i)) return Llama::feed_slots(s, i);
   mixtures.resize(layers.size());
   Mixture& m = mixtures[size_t(i)];
   const int64_t width = expert_ffn > 0 ? expert_ffn : ffn, rows = experts * width;
   s.add(m.router, "ffn_gate_inp", experts, dim).in_hf(names.router).as(Role::router);
+  if (router_bias != Bias::none) {
+    Slots::Slot& bias =
+        s.add(m.bias, "exp_probs_b.bias", 1, experts).in_hf(names.bias).bare_in_hf();
+    if (router_bias == Bias::maybe) bias.optional();
+  }
   const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols) -> Slots::Slot& {
     return s.add(w, name, experts * n, cols).of_experts(experts, chosen);
   };
@@ -63,27 +107,33 @@ void Experts::feed_slots(Slots& s, int64_t i) {
   add(m.gate, "ffn_gate_exps", width, dim).in_hf(names.gate, place(0));
   add(m.up, "ffn_up_exps", width, dim).in_hf(names.up, place(width));
   add(m.down, "ffn_down_exps", dim, width).in_hf(names.down);
-  if (shared_ffn == 0) return;
+  const int64_t shared = shared_width();
+  if (shared == 0) return;
   const std::string in_hf = names.shared;
-  s.add(m.shared.gate, "ffn_gate_shexp", shared_ffn, dim).in_hf(in_hf + ".gate_proj");
-  s.add(m.shared.up, "ffn_up_shexp", shared_ffn, dim).in_hf(in_hf + ".up_proj");
-  s.add(m.shared.down, "ffn_down_shexp", dim, shared_ffn).in_hf(in_hf + ".down_proj");
+  s.add(m.shared.gate, "ffn_gate_shexp", shared, dim).in_hf(in_hf + ".gate_proj");
+  s.add(m.shared.up, "ffn_up_shexp", shared, dim).in_hf(in_hf + ".up_proj");
+  s.add(m.shared.down, "ffn_down_shexp", dim, shared).in_hf(in_hf + ".down_proj");
   if (shared_is_gated) s.add(m.shared_gate, "ffn_gate_inp_shexp", 1, dim).in_hf(in_hf + "_gate");
 }
 
 ValueId Experts::feed(Graph& g, ValueId n, size_t i) const {
-  if (experts == 0) return Llama::feed(g, n, i);
+  if (!has_experts(int64_t(i))) return Llama::feed(g, n, i);
   const Mixture& m = mixtures[i];
-  const ValueId scores = linear(g, n, m.router);
-  // Soft-max keeps the order, so the same experts are chosen before and after it.
-  const Graph::Chosen c = g.top_k(normalised ? scores : g.soft_max(scores, 1), int(chosen));
-  const ValueId weights = normalised ? g.soft_max(c.values, 1) : c.values;
+  const Graph::Routed c = g.route(linear(g, n, m.router), router(), m.bias.weight);
   const auto expert = [&](ValueId x, const Linear& w) {
     return g.expert_matmul(x, *w.weight, int(experts), c.experts);
   };
   const ValueId inner = g.mul(g.silu(expert(n, m.gate)), expert(n, m.up)),
-                y = g.mix(expert(inner, m.down), weights);
-  return shared_ffn > 0 ? g.add(y, shared(g, n, m)) : y;
+                y = g.mix(expert(inner, m.down), c.weights);
+  return shared_width() > 0 ? g.add(y, shared(g, n, m)) : y;
+}
+
+Route Experts::router() const {
+  Route r;
+  r.score = gating == kSigmoid ? Route::Score::sigmoid : Route::Score::soft_max;
+  r.rank = group_rank, r.groups = groups, r.kept = kept_groups;
+  r.k = int(chosen), r.normalised = normalised, r.scale = expert_scale;
+  return r;
 }
 
 ValueId Experts::shared(Graph& g, ValueId n, const Mixture& m) const {

@@ -14,11 +14,18 @@ class Experts : public Llama {
   int64_t experts = 0;           // of a layer; 0: no layer has any
   int64_t chosen = 0;            // of them, for a token
   int64_t expert_ffn = 0;        // the width of an expert; 0: feed_forward_length
-  int64_t shared_ffn = 0;        // the width of the shared expert; 0: there is none
+  int64_t shared_ffn = 0;        // the width of the shared expert; 0: that of shared_count experts
+  int64_t shared_count = 0;      // experts that the shared one is as wide as; 0: there is none
   bool shared_is_gated = false;  // a sigmoid of the token scales the result of the shared expert
-  // Whether the weights of a token's experts add up to 1. Otherwise they are their soft-max over
-  // all experts.
-  bool normalised = true;
+  int64_t dense_layers = 0;      // the first layers, which have no experts
+  // How the router scores experts, and what it does with the weights (ops/route.h).
+  enum { kSoftMax = 1, kSigmoid = 2 };  // GGUF's numbers
+  int gating = kSoftMax;
+  bool normalised = true;  // the weights of a token's experts add up to 1
+  float expert_scale = 1;
+  Bias router_bias = Bias::none;
+  int groups = 1, kept_groups = 1;
+  Route::Rank group_rank = Route::Rank::sum_of_two;
 
   // Hugging Face's names inside a layer; "*" is the number of an expert.
   struct Names {
@@ -26,6 +33,7 @@ class Experts : public Llama {
     const char *gate = "mlp.experts.*.gate_proj", *up = "mlp.experts.*.up_proj",
                *down = "mlp.experts.*.down_proj";
     const char* shared = "mlp.shared_expert";
+    const char* bias = "mlp.gate.e_score_correction_bias";  // of the router's scores
   };
   Names names;
   // Hugging Face files have all gates and ups of a layer in one tensor: those of each expert one
@@ -38,6 +46,9 @@ class Experts : public Llama {
   // Qwen's keys about layers without experts, which must say that there are none.
   static void expect_experts_in_all_layers(Keys& keys);
   void expert_width_key(Keys& keys);
+  // The keys of DeepSeek's routers: dense layers, shared experts, gating, scale and groups. Without
+  // them the gating is `usual`.
+  void router_keys(Keys& keys, int usual);
   // GGUF files do not have `normalised`: their models always have this value.
   void normalised_key(Keys& keys, bool usual_in_hf, bool in_gguf);
 
@@ -46,10 +57,13 @@ class Experts : public Llama {
 
  private:
   struct Mixture {
-    Linear router, gate, up, down;
+    Linear router, bias, gate, up, down;
     GatedWeights shared;
     Linear shared_gate;
   };
+  bool has_experts(int64_t layer) const { return experts > 0 && layer >= dense_layers; }
+  int64_t shared_width() const { return shared_ffn > 0 ? shared_ffn : shared_count * expert_ffn; }
+  Route router() const;
   ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
   std::vector<Mixture> mixtures;
 };

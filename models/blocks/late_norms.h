@@ -1,15 +1,15 @@
-// Llama's layers with RMS norms of each head's queries and keys after the rotation, not before it.
+// Llama's layers, with or without experts, with RMS norms of each head's queries and keys after the
+// rotation, not before it.
 #pragma once
-#include "models/blocks/llama.h"
+#include "models/blocks/experts.h"
 
 namespace chaski {
 
-class LateNorms : public Llama {
- public:
-  void tensors(Slots& slots) override;
-  void build(Graph& graph) const override;
-
+class LateNorms : public Experts {
  protected:
+  void attend_slots(Slots& slots, int64_t i) override;
+  ValueId attend(Graph& g, ValueId n, size_t i) const override;
+
   const char *q_norm_name = "self_attn.q_norm", *k_norm_name = "self_attn.k_norm";
 
   // Hunyuan's theta is a base, times a power of `alpha`. `words`: its names in config.json for a

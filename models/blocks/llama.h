@@ -15,12 +15,17 @@ class Llama : public Decoder {
   bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
   bool head_norms = false;                                   // of each head's queries and keys
   bool whole_norms = false;  // of the whole row of queries, and of that of keys
-  const char* ffn_norm_name = "ffn_norm";
+  const char *ffn_norm_name = "ffn_norm", *tokens_in_hf = "embed_tokens";
 
   // The feed-forward of layer `i`: its tensors, and what it adds to the residual stream. `n` is
   // normed.
   virtual void feed_slots(Slots& slots, int64_t i) { gated_slots(slots, layers[size_t(i)].ffn); }
   virtual ValueId feed(Graph& g, ValueId n, size_t i) const { return gated(g, n, layers[i].ffn); }
+  // The same of the attention.
+  virtual void attend_slots(Slots& slots, int64_t i);
+  virtual ValueId attend(Graph& g, ValueId n, size_t i) const {
+    return attention(g, n, layers[i].attn, int(i));
+  }
 
   struct Layer {
     Linear attn_norm, ffn_norm;

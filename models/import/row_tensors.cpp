@@ -73,6 +73,43 @@ void expect_rows(const TensorSlot& slot, const RowOrder& order, int64_t rows, in
          matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
 }
 
+// The runs of a file's rows, each transposed. Floats keep their format; blocks cannot be turned, so
+// they become f32. `read` gives a row of the file.
+TensorSource turned(const TensorSlot& slot, const RowOrder& order, Format format, RowReader read,
+                    int64_t rows, int64_t cols, const std::string& file,
+                    const std::string& theirs) {
+  const int64_t matrices = order.whole / order.pitch;
+  if (rows != order.whole || cols * matrices != slot.rows)
+    fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", file,
+         escaped(theirs), rows, cols, order.whole, slot.rows / matrices);
+  const Format made = info(format).block == 1 ? format : Format::f32;
+  const size_t item = row_bytes(made, 1), stride = size_t(order.run) * item;
+  return {{slot.name, made, slot.rows, order.run},
+          [=, read = std::move(read)](int64_t first, int64_t last, std::byte* dst) {
+            std::vector<std::byte> matrix(size_t(order.run * cols) * item), row, strip;
+            strip.resize(kStrip * stride), row.resize(row_bytes(format, cols));
+            int64_t have = -1;  // the number of `matrix`
+            for (int64_t s = first; s < last; ++s, dst += strip_bytes(made, order.run)) {
+              const int64_t wanted = s * kStrip / cols;
+              for (int64_t i = 0; i < order.run && wanted != have; ++i) {
+                std::byte* to = matrix.data() + size_t(i * cols) * item;
+                read(order.theirs(wanted * order.run + i), row.data());
+                if (made == format)
+                  std::memcpy(to, row.data(), row.size());
+                else
+                  write_f32(format, row.data(), cols, to);
+              }
+              have = wanted;
+              for (int64_t r = 0; r < kStrip; ++r)
+                for (int64_t i = 0; i < order.run; ++i)
+                  std::memcpy(strip.data() + size_t(r) * stride + size_t(i) * item,
+                              matrix.data() + size_t(i * cols + s * kStrip % cols + r) * item,
+                              item);
+              pack_strip(made, strip.data(), stride, kStrip, order.run, dst);
+            }
+          }};
+}
+
 }  // namespace
 
 TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
@@ -88,6 +125,13 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
         std::memcpy(dst + c * item, data + (c * rows + first + row) * item, item);
     };
     return tensor_of_rows(slot.name, format, order.whole > 0 ? slot.rows : rows, cols, column);
+  }
+  if (order.turned) {
+    const size_t stride = row_bytes(format, cols);
+    return turned(
+        slot, order, format,
+        [=](int64_t row, std::byte* dst) { std::memcpy(dst, data + size_t(row) * stride, stride); },
+        rows, cols, file, theirs);
   }
   expect_rows(slot, order, rows, cols, file, theirs);
   const bool matrix = rows > 1;
@@ -113,6 +157,7 @@ TensorSource matrix_for(const TensorSlot& slot, const RowOrder& order, Format fo
     fail(Exit::bad_file, "{}: tensor {} is packed, expected a plain one here", file,
          escaped(theirs));
   if (order.plain()) return tensor_of_rows(slot.name, format, rows, cols, std::move(reader));
+  if (order.turned) return turned(slot, order, format, std::move(reader), rows, cols, file, theirs);
   expect_rows(slot, order, rows, cols, file, theirs);
   return tensor_of_rows(slot.name, format, slot.rows, cols,
                         [order, reader = std::move(reader)](int64_t row, std::byte* dst) {

@@ -6,9 +6,10 @@ have a tensor for each matrix of each expert.
 
 import re
 
+import gguf
 import torch
 
-from golden_configs import GRANITE, LLAMA, MISTRAL, QWEN2, QWEN3
+from golden_configs import ERNIE45, GLM4, GRANITE, HUNYUAN_DENSE, LLAMA, MISTRAL, QWEN2, QWEN3
 
 # Six experts, of which a token reads three: powers of two would hide a wrong order of rows.
 QWEN3MOE = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "tie_word_embeddings")} | {
@@ -66,11 +67,201 @@ GRANITEMOE = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
     "num_experts_per_tok": 3,
 }
 
+DOTS1 = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "tie_word_embeddings", "use_sliding_window")} | {
+    "architectures": ["Dots1ForCausalLM"],
+    "model_type": "dots1",
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_group": 4,
+    "topk_group": 2,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+}
+
+ERNIE45MOE = ERNIE45 | {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "model_type": "ernie4_5_moe",
+    "num_hidden_layers": 3,
+    "moe_num_experts": 6,
+    "moe_k": 3,
+    "moe_num_shared_experts": 2,
+    "moe_intermediate_size": 16,
+    "moe_layer_start_index": 1,
+    "moe_layer_end_index": -1,
+    "moe_layer_interval": 1,
+}
+
+GLM4MOE = {k: v for k, v in GLM4.items() if k not in ("pad_token_id", "rope_theta")} | {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "model_type": "glm4_moe",
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 6,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.5,
+    "use_qk_norm": True,
+    "rope_theta": 10000.0,
+}
+
+# The layers of DeepSeek 16B are Llama's, with experts like those of Qwen 2 (golden_twins.py).
+DEEPSEEK = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["DeepseekForCausalLM"],
+    "model_type": "deepseek",
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 6,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+}
+
+# Latent attention. DeepSeek V2 Lite has no latent row of queries and no groups.
+DEEPSEEK_V2_LITE = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 6,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+    "topk_method": "greedy",
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+    "routed_scaling_factor": 1.0,
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 32,
+                     "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707},
+}
+
+DEEPSEEK_V2 = DEEPSEEK_V2_LITE | {
+    "q_lora_rank": 24,
+    "n_routed_experts": 8,
+    "n_group": 4,
+    "topk_group": 2,
+    "topk_method": "group_limited_greedy",
+    "routed_scaling_factor": 16.0,
+}
+
+DEEPSEEK_V3 = {k: v for k, v in DEEPSEEK_V2.items() if k != "topk_method"} | {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "norm_topk_prob": True,
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+    "routed_scaling_factor": 2.5,
+    "rope_scaling": DEEPSEEK_V2["rope_scaling"] | {"mscale": 1.0, "mscale_all_dim": 1.0},
+}
+
+# Moonlight, whose queries have no latent row.
+MOONLIGHT = {k: v for k, v in DEEPSEEK_V3.items() if k != "rope_scaling"} | {
+    "q_lora_rank": None,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 2.446,
+    "rope_theta": 50000.0,
+}
+
+# The layers of Ling 2 are those of GLM 4.5 (golden_twins.py).
+BAILINGMOE2 = {k: v for k, v in GLM4MOE.items() if k not in ("attention_bias", "n_routed_experts", "n_shared_experts")} | {
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "model_type": "bailing_moe",
+    "num_experts": 8,
+    "num_shared_experts": 1,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.5,
+    "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "use_bias": False,
+    "use_qkv_bias": False,
+}
+
+MINIMAX_M2 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bias", "rope_scaling")} | {
+    "architectures": ["MiniMaxM2ForCausalLM"],
+    "model_type": "minimax_m2",
+    "head_dim": 16,
+    "rotary_dim": 8,
+    "intermediate_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+}
+
+EXAONE_MOE = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bias", "rope_scaling")} | {
+    "architectures": ["ExaoneMoeForCausalLM"],
+    "model_type": "exaone_moe",
+    "num_hidden_layers": 4,
+    "intermediate_size": 32,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    "first_k_dense_replace": 1,
+    "num_experts": 8,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+}
+
+HUNYUAN_MOE = HUNYUAN_DENSE | {
+    "architectures": ["HunYuanMoEV1ForCausalLM"],
+    "model_type": "hunyuan_v1_moe",
+    "intermediate_size": 16,
+    "num_experts": 6,
+    "moe_topk": [3, 3],
+    "num_shared_expert": [1, 1],
+}
+
 # model_type: names in transformers' class -> names in published files. None: a tensor for each expert.
 PUBLISHED = {
     "qwen2_moe": None,
     "qwen3_moe": None,
     "olmoe": None,
+    "dots1": None,
+    "glm4_moe": None,
+    "deepseek": None,
+    "bailing_moe": None,
+    "minimax_m2": {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
+    "exaone_moe": {"mlp.gate.e_score": "mlp.e_score"},
+    "hunyuan_v1_moe": None,
+    "deepseek_v2": None,
+    "deepseek_v3": None,
+    "ernie4_5_moe": {"mlp.gate.moe_statics": "mlp.moe_statics"},
     "mixtral": {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
     "granitemoe": {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
                    "router.weight": "router.layer.weight"},
@@ -110,14 +301,117 @@ def stacked(weights):
         elif name.endswith("output_linear.weight"):
             out[name.replace("output_linear", "experts.w2")] = w
         else:
-            out[name] = w.squeeze(0) if name.endswith("shared_expert_gate.weight") else w
+            name = name.replace("correction_bias", "correction.bias").replace("expert_bias", "expert_bias.bias")
+            out[name] = w.squeeze(0) if name.endswith(("shared_expert_gate.weight", "correction.bias")) else w
     return out | {name: torch.stack([of[i] for i in range(len(of))]) for name, of in experts.items()}
 
 
+def in_stacks(weights):
+    """The names and shapes of transformers' class, from those of published files."""
+    out = stacked(weights)
+    for name in [n for n in out if n.endswith(".experts.gate_proj.weight")]:
+        stem = name.removesuffix("gate_proj.weight")
+        both = [out.pop(stem + f"{kind}.weight") for kind in ("gate_proj", "up_proj")]
+        out[stem + "gate_up_proj"], out[stem + "down_proj"] = torch.cat(both, dim=1), out.pop(stem + "down_proj.weight")
+    out = {k.replace("correction.bias", "correction_bias"): w for k, w in out.items()}
+    return {k: w[None] if k.endswith("shared_expert_gate.weight") else w for k, w in out.items()}
+
+
 def add_keys(writer, c):
-    writer.add_expert_count(c.get("num_experts") or c["num_local_experts"])
-    writer.add_expert_used_count(c["num_experts_per_tok"])
+    counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    writer.add_expert_count(next(c[name] for name in counts if name in c))
+    writer.add_expert_used_count(c.get("num_experts_per_tok") or c["moe_k"])
     if "moe_intermediate_size" in c:
         writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
     if "shared_expert_intermediate_size" in c:
         writer.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
+
+
+def dots1(writer, c):
+    add_keys(writer, c)
+    writer.add_leading_dense_block_count(c["first_k_dense_replace"])
+    writer.add_expert_shared_count(c["n_shared_experts"])
+    writer.add_expert_weights_scale(c["routed_scaling_factor"])
+    writer.add_expert_weights_norm(c["norm_topk_prob"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_group_count(c["n_group"])
+    writer.add_expert_group_used_count(c["topk_group"])
+
+
+def minimax_m2(writer, c):
+    add_keys(writer, c)
+    writer.add_rope_dimension_count(c["rotary_dim"])
+    writer.add_expert_feed_forward_length(c["intermediate_size"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def bailingmoe2(writer, c):
+    dots1(writer, c | {"n_shared_experts": c["num_shared_experts"]})
+
+
+def exaone_moe(writer, c):
+    dots1(writer, c | {"n_shared_experts": c["num_shared_experts"]})
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+
+
+def hunyuan_moe(writer, c):
+    dim = c["head_dim"]
+    writer.add_rope_freq_base(c["rope_theta"] * c["rope_scaling"]["alpha"] ** (dim / (dim - 2)))
+    writer.add_expert_count(c["num_experts"])
+    writer.add_expert_used_count(c["moe_topk"][0])
+    writer.add_expert_feed_forward_length(c["intermediate_size"])
+    writer.add_expert_shared_feed_forward_length(c["intermediate_size"])
+
+
+def deepseek(writer, c):
+    add_keys(writer, c)
+    writer.add_leading_dense_block_count(c["first_k_dense_replace"])
+    writer.add_expert_shared_count(c["n_shared_experts"])
+    writer.add_expert_weights_scale(c.get("routed_scaling_factor", 1.0))
+
+
+def deepseek2(writer, c):
+    """Until 2025 the keys were those of expanded attention."""
+    deepseek(writer, c)
+    rope, rank, width = c["qk_rope_head_dim"], c["kv_lora_rank"], c["qk_nope_head_dim"] + c["qk_rope_head_dim"]
+    writer.add_kv_lora_rank(rank)
+    writer.add_rope_dimension_count(rope)
+    if c["q_lora_rank"]:
+        writer.add_q_lora_rank(c["q_lora_rank"])
+    if is_older(c):
+        writer.add_key_length(width), writer.add_value_length(c["v_head_dim"])
+    else:
+        writer.add_head_count_kv(1)
+        writer.add_key_length(rank + rope), writer.add_value_length(rank)
+        writer.add_key_length_mla(width), writer.add_value_length_mla(c["v_head_dim"])
+        writer.add_expert_group_count(c["n_group"]), writer.add_expert_group_used_count(c["topk_group"])
+        sigmoid = c["scoring_func"] == "sigmoid"
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
+        writer.add_expert_weights_norm(c["norm_topk_prob"])
+    if c.get("rope_scaling"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * c["rope_scaling"]["mscale_all_dim"])
+
+
+def is_older(c):
+    return c["scoring_func"] == "softmax" and not c["q_lora_rank"]
+
+
+def with_matrices_of_heads(weights, c):
+    """kv_b_proj in two tensors of three dimensions, (head, latent, key) and (head, value, latent)."""
+    if is_older(c):
+        return weights
+    out = {}
+    for name, w in weights.items():
+        if not name.endswith("kv_b_proj.weight"):
+            out[name] = w
+            continue
+        k, v = w.view(c["num_attention_heads"], -1, c["kv_lora_rank"]).split([c["qk_nope_head_dim"], c["v_head_dim"]], dim=1)
+        out[name.replace("kv_b", "k_b")], out[name.replace("kv_b", "v_b")] = k.transpose(1, 2), v
+    return out
+
+def ernie4_5_moe(writer, c):
+    add_keys(writer, c)
+    writer.add_leading_dense_block_count(c["moe_layer_start_index"])
+    writer.add_interleave_moe_layer_step(c["moe_layer_interval"])
+    writer.add_expert_shared_count(c["moe_num_shared_experts"])
+    writer.add_expert_shared_feed_forward_length(c["moe_num_shared_experts"] * c["moe_intermediate_size"])

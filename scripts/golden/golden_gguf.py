@@ -174,6 +174,16 @@ FAMILIES = {
     "qwen2_moe": (ARCH.QWEN2MOE, False, False, golden_experts.add_keys),
     "mixtral": (ARCH.LLAMA, True, False, golden_experts.add_keys),
     "olmoe": (ARCH.OLMOE, False, False, golden_experts.add_keys),
+    "dots1": (ARCH.DOTS1, False, False, golden_experts.dots1),
+    "ernie4_5_moe": (ARCH.ERNIE4_5_MOE, False, False, golden_experts.ernie4_5_moe),
+    "glm4_moe": (ARCH.GLM4_MOE, False, False, golden_experts.dots1),
+    "minimax_m2": (ARCH.MINIMAXM2, False, False, golden_experts.minimax_m2),
+    "exaone_moe": (ARCH.EXAONE_MOE, False, False, golden_experts.exaone_moe),
+    "hunyuan_v1_moe": (ARCH.HUNYUAN_MOE, False, False, golden_experts.hunyuan_moe),
+    "bailing_moe": (ARCH.BAILINGMOE2, False, False, golden_experts.bailingmoe2),
+    "deepseek": (ARCH.DEEPSEEK, True, False, golden_experts.deepseek),
+    "deepseek_v2": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
+    "deepseek_v3": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
     "granitemoe": (ARCH.GRANITE_MOE, True, False, granitemoe),
 }
 
@@ -205,7 +215,7 @@ def add_keys(writer, c):
         writer.add_rope_freq_base(rope.get("rope_theta") or c["rope_theta"])
     if c.get("sliding_window"):
         writer.add_sliding_window(c["sliding_window"])
-    kind = rope.get("rope_type", "default")
+    kind = rope.get("rope_type") or rope.get("type", "default")
     if kind in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
         writer.add_rope_scaling_factor(rope["factor"])
@@ -229,6 +239,8 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
         weights = bitnet_weights(weights)
     if family in golden_experts.PUBLISHED:
         weights = golden_experts.stacked(weights)
+    if arch == ARCH.DEEPSEEK2:
+        weights = golden_experts.with_matrices_of_heads(weights, config)
     for name, tensor in weights.items():
         w = tensor.float().numpy()
         part = name.split(".")[-2]

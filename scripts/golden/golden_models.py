@@ -15,8 +15,9 @@ import golden_gguf_gpt
 import golden_shelf
 import golden_shelf_gguf
 from golden_configs import *
-from golden_experts import GRANITEMOE, MIXTRAL, OLMOE, QWEN2MOE, QWEN3MOE
-from golden_twins import TWINS, load_twin, ternary
+from golden_experts import (BAILINGMOE2, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V2_LITE, DEEPSEEK_V3, DOTS1, ERNIE45MOE, EXAONE_MOE, GLM4MOE,
+                            GRANITEMOE, HUNYUAN_MOE, MINIMAX_M2, MIXTRAL, MOONLIGHT, OLMOE, QWEN2MOE, QWEN3MOE)
+from golden_twins import TWINS, load_twin, ternary, ungated
 from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, write_golden,
                             write_json)
 
@@ -238,6 +239,42 @@ MODELS = {
     "olmoe": (
         "3 of 6 experts a token, weighed by a soft-max over all; norms over all of q and all of k",
         OLMOE, torch.float32, 24, {"norm_topk_prob": True}),
+    "dots1": (
+        "a dense layer, then 3 experts of 2 of 4 groups of 2, by a sigmoid and a bias; a shared expert; weights times 2.5",
+        DOTS1, torch.float32, 24, {"topk_group": 4}),
+    "ernie4_5_moe": (
+        "a dense layer, then 3 of 6 experts by a soft-max and a bias, and a shared expert; q and k are interleaved",
+        ERNIE45MOE, torch.float32, 24, {"moe_k": 2}),
+    "glm4moe": (
+        "a dense layer, then 3 of 6 experts by a sigmoid and a bias, a shared expert; half of a head turns, norms of each head",
+        GLM4MOE, torch.float32, 24, {"routed_scaling_factor": 1.0}),
+    "minimax_m2": (
+        "3 of 6 experts by a sigmoid and a bias; norms over all of q and k; half of a head turns",
+        MINIMAX_M2, torch.float32, 24, {"num_experts_per_tok": 2}),
+    "exaone_moe": (
+        "a dense layer, then 3 of 8 experts by a sigmoid and a bias, a shared expert; windows, and a layer without positions",
+        EXAONE_MOE, torch.float32, 32, {"sliding_window": 4}),
+    "hunyuan_moe": (
+        "3 of 6 experts, a shared expert; norms of each head after the rotation; numbers of layers in lists",
+        HUNYUAN_MOE, torch.float32, 24, {"moe_topk": [2, 2]}),
+    "bailingmoe2": (
+        "q, k and v in one tensor; 3 experts of 2 of 4 groups, by a sigmoid and a bias, a shared expert (a twin: GLM 4.5)",
+        BAILINGMOE2, torch.float32, 24, None),
+    "deepseek": (
+        "a dense layer, then 3 of 6 experts, weighed by a soft-max over all; a shared expert (a twin: Qwen 2 with experts)",
+        DEEPSEEK, torch.float32, 24, None),
+    "deepseek_v2_lite": (
+        "latent attention without a latent row of queries, yarn with mscale; kv_b is whole in the GGUF file",
+        DEEPSEEK_V2_LITE, torch.float32, 32, {"rope_scaling": None}),
+    "deepseek_v2": (
+        "latent attention; 3 experts of the 2 best of 4 groups, by the best expert of a group",
+        DEEPSEEK_V2, torch.float32, 32, {"topk_group": 4}),
+    "deepseek_v3": (
+        "latent attention; 3 experts of the 2 best of 4 groups, by a sigmoid, a bias and the best two of a group; yarn",
+        DEEPSEEK_V3, torch.float32, 32, {"topk_group": 4}),
+    "moonlight": (
+        "latent attention without a latent row of queries; a sigmoid and a bias, no groups",
+        MOONLIGHT, torch.float32, 24, {"routed_scaling_factor": 1.0}),
     "granitemoe": (
         "3 of 6 experts a token, their weights add up to 1; all experts of a layer in two tensors; four scales",
         GRANITEMOE, torch.float32, 24, {"num_experts_per_tok": 2}),
@@ -311,6 +348,8 @@ def write_random_model(out, name):
     weights = random_weights(name, twin(config) if twin else config, dtype)
     if "z_loss_weight" in config:
         weights["lm_head.weight"] = torch.nn.functional.normalize(weights["lm_head.weight"])
+    if config["model_type"] == "deepseek":
+        weights = ungated(weights)
     if config.get("quantization_config", {}).get("quantization_mode") == "offline":
         weights = ternary(weights)
     unpacked = weights
@@ -324,7 +363,8 @@ def write_random_model(out, name):
     if config["model_type"] in golden_gguf_gpt.CONVERTERS:
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
     elif config["model_type"] in golden_gguf.FAMILIES:
-        golden_gguf.write_gguf(folder / "model.gguf", twin(config) if twin else oracle_config(config),
+        as_twin = twin and config["model_type"] not in ("deepseek", "bailing_moe")
+        golden_gguf.write_gguf(folder / "model.gguf", twin(config) if as_twin else oracle_config(config),
                                config["model_type"], unpacked if config["model_type"] == "bitnet" else weights)
     tokens = some_tokens(name, n_tokens, config.get("vocab_size") or config["padded_vocab_size"])
     logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what,

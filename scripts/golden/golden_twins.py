@@ -8,6 +8,7 @@ import transformers
 from transformers.integrations.bitnet import pack_weights, replace_with_bitnet_linear
 
 from golden_configs import LLAMA, STARCODER2
+from golden_experts import GLM4MOE, QWEN2MOE, in_stacks
 from golden_weights import renamed
 
 
@@ -39,6 +40,39 @@ def baichuan_twin(config):
 
 def bitnet_twin(config):
     return {k: v for k, v in config.items() if k != "quantization_config"}
+
+
+def deepseek_twin(config):
+    return QWEN2MOE | {k: config[k] for k in QWEN2MOE if k in config and k not in ("architectures", "model_type")} | {
+        "qkv_bias": False, "num_experts": config["n_routed_experts"],
+        "shared_expert_intermediate_size": config["n_shared_experts"] * config["moe_intermediate_size"],
+        "mlp_only_layers": list(range(config["first_k_dense_replace"]))}
+
+
+def bailing_twin(config):
+    return GLM4MOE | {k: v for k, v in config.items() if k in GLM4MOE and k not in ("architectures", "model_type")} | {
+        "attention_bias": False, "n_routed_experts": config["num_experts"], "n_shared_experts": config["num_shared_experts"]}
+
+
+def bailing_layout(weights, config):
+    return renamed(fused(weights, "query_key_value", 1), {
+        "embed_tokens": "word_embeddings", "self_attn.o_proj": "attention.dense", "self_attn.q_norm": "attention.query_layernorm",
+        "self_attn.k_norm": "attention.key_layernorm", "self_attn": "attention", "e_score_correction_bias": "expert_bias"})
+
+
+def ungated(weights):
+    """The gates of the shared experts let half of the result pass."""
+    return {k: torch.zeros_like(w) if k.endswith("shared_expert_gate.weight") else w for k, w in weights.items()}
+
+
+def deepseek_layout(weights, config):
+    out = {}
+    for name, w in weights.items():
+        if "shared_expert.down_proj" in name:
+            w = w / 2
+        if not name.endswith("shared_expert_gate.weight"):
+            out[name.replace("shared_expert.", "shared_experts.")] = w
+    return out
 
 
 def is_ternary(name):
@@ -107,16 +141,20 @@ def codeshell_layout(weights, config):
 
 TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
          "codeshell": (codeshell_twin, codeshell_layout), "chatglm": (chatglm_twin, chatglm_layout),
-         "bitnet": (bitnet_twin, bitnet_layout)}
+         "bitnet": (bitnet_twin, bitnet_layout), "deepseek": (deepseek_twin, deepseek_layout),
+         "bailing_moe": (bailing_twin, bailing_layout)}
 
 
 def load_twin(config, weights):
     """A model without a class in transformers, as a model of a class that computes the same layers."""
     twin = TWINS[config["model_type"]][0](config)
     kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
-    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", experts_implementation="eager",
+                                                          dtype=torch.float32)
     if config["model_type"] == "bitnet":
         model = with_bit_linears(model, config["quantization_config"]["quantization_mode"])
+    if config["model_type"] in ("deepseek", "bailing_moe"):
+        weights = in_stacks(weights)
     model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
     model.tie_weights()
     if kind.num_hidden_layers == 40:

@@ -47,6 +47,8 @@ def random_tensor(name, shape, rng):
     x = rng.standard_normal(shape)
     if name.endswith(".bias"):
         return 0.2 * x
+    if name.endswith("correction_bias"):  # scores of a router, from 0 to 1, get it added
+        return 0.1 * x
     if len(shape) == 1 or "_norm" in name:  # norm weights: not 1, so that a missing norm is noticed
         return 1 + 0.25 * x
     if any(part in name for part in ("wpe", "wte", "embed")):

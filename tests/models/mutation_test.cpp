@@ -171,9 +171,10 @@ bool is_of_authors(const std::string& model, const json& change) {
 
 TEST_CASE("import/config.json of models without a class in transformers: no key is ignored") {
   for (const char* model :
-       {"baichuan", "baichuan_alibi", "baichuan2", "internlm2", "codeshell", "chatglm", "bitnet",
-        "bitnet_online", "minicpm", "orion", "xverse", "pangu_embedded", "qwen", "refact",
-        "maincoder", "nanbeige", "openelm", "deci", "jais"}) {
+       {"baichuan", "baichuan_alibi", "baichuan2",  "internlm2", "codeshell", "chatglm",
+        "bitnet",   "bitnet_online",  "minicpm",    "orion",     "xverse",    "pangu_embedded",
+        "qwen",     "refact",         "maincoder",  "nanbeige",  "openelm",   "deci",
+        "jais",     "deepseek",       "bailingmoe2"}) {
     const Folder folder(model);
     folder.write(json::object());
     const std::string base = folder.facts();

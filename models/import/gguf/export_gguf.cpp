@@ -104,6 +104,15 @@ void settle_heads(const Metadata& meta, std::map<std::string, Value>& values) {
   const bool usual = heads && is_kind(*heads, Kind::integer) &&
                      meta.integer("model.head_dim", 0) * meta.integer("model.head_count") ==
                          meta.integer("model.embedding_length", 0);
+  // With latent attention, those of the one key and value that all heads share.
+  if (const int64_t rank = meta.integer("model.latent_rank", 0); rank > 0) {
+    const auto set = [&](const char* key, int64_t n) {
+      values[prefix + key] = {ValueType::u32, ValueType::i64, n};
+    };
+    set("head_count_kv", 1), set("value_length", rank);
+    set("key_length", rank + meta.integer("model.rope_dim"));
+    return;
+  }
   for (const char* end : {"", "_swa"}) {
     const auto key = values.find(prefix + "key_length" + end);
     if (key != values.end() && !(usual && *end == '\0'))
@@ -123,6 +132,15 @@ double magnitude_of(const Metadata& meta, RopeScaling scaling) {
   return rope.magnitude();
 }
 
+// Layers that predict further tokens were not read.
+void settle_layers(const Metadata& meta, std::map<std::string, Value>& values) {
+  if (!meta.has("model.layer_count")) return;
+  const std::string prefix = meta.str("general.architecture") + ".";
+  values[prefix + "block_count"] = {ValueType::u32, ValueType::i64,
+                                    meta.integer("model.layer_count")};
+  values.erase(prefix + "nextn_predict_layers");
+}
+
 void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
   const std::string prefix = meta.str("general.architecture") + ".rope.scaling.";
   const std::string method = meta.str("model.rope_scaling", "none");
@@ -134,10 +152,10 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
       values.erase(prefix + key);
   if (method == "yarn" && !values.count(prefix + "attn_factor")) {
     const double made = magnitude_of(meta, RopeScaling::yarn),
-                 theirs = gguf_yarn_magnitude(meta.number("model.rope_factor"),
-                                              values.count(prefix + "yarn_log_multiplier")
-                                                  ? meta.number("model.rope_mscale_all_dim", 0)
-                                                  : 0);
+                 theirs =
+                     gguf_yarn_magnitude(meta, values.count(prefix + "yarn_log_multiplier")
+                                                   ? meta.number("model.rope_mscale_all_dim", 0)
+                                                   : 0);
     if (std::fabs(made / theirs - 1) > 1e-9) set("attn_factor", made / theirs);
   }
   if (method == "longrope") {
@@ -246,6 +264,7 @@ class GgufWriter {
     values_ = translated(source.meta);
     settle_tokenizer(source.meta, values_);
     settle_heads(source.meta, values_);
+    settle_layers(source.meta, values_);
     settle_rope(source.meta, values_);
     made_ = made_tensors(source);
     list_tensors();

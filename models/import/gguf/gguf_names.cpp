@@ -102,8 +102,9 @@ std::vector<KeyPair> gguf_keys(const std::string& architecture) {
   return pairs;
 }
 
-double gguf_yarn_magnitude(double factor, double log_multiplier) {
-  const double longer = std::log(std::max(factor, 1.0));
+double gguf_yarn_magnitude(const Metadata& meta, double log_multiplier) {
+  if (meta.has("model.latent_rank")) return 1;
+  const double longer = std::log(std::max(meta.number("model.rope_factor"), 1.0));
   return (1 + 0.1 * longer) / (log_multiplier == 0 ? 1 : 1 + 0.1 * log_multiplier * longer);
 }
 

@@ -30,7 +30,8 @@ constexpr std::string_view kOwnScaling = "chaski.rope.scaling.";
 
 // The factor on cos and sin that readers compute for yarn, before attn_factor multiplies it.
 // `log_multiplier`: rope.scaling.yarn_log_multiplier; 0: none.
-double gguf_yarn_magnitude(double factor, double log_multiplier);
+// With latent attention it is 1.
+double gguf_yarn_magnitude(const Metadata& meta, double log_multiplier);
 
 // "blk.3.attn_q.weight" <-> "layer.3.attn_q". A name that would not survive the round trip gets the
 // foreign prefix.

@@ -168,9 +168,11 @@ class GgufImport {
     for (auto& t : file_.tensors) present.insert(our_tensor_name(t.name));
     for (TensorSlot& slot : facts.all()) {
       const bool other = !slot.gguf_else.empty() && !present.count(slot.gguf);
+      if (other) slot.gguf_order = slot.gguf_else_order;
       slots_.emplace(other ? slot.gguf_else : slot.gguf, slot);
     }
     unread_.insert(facts.gguf_unread.begin(), facts.gguf_unread.end());
+    further_layers_ = facts.further_layers;
   }
 
   const GgufTensor* named(const std::string& name) const {
@@ -200,7 +202,9 @@ class GgufImport {
     for (auto& t : file_.tensors) by_name_.emplace(t.name, &t);
     for (auto& t : file_.tensors) {
       const std::string name = our_tensor_name(t.name);
-      if (unread_.count(name) || is_of_nvfp4(t.name)) continue;
+      if (unread_.count(name) || is_of_nvfp4(t.name) ||
+          is_of_layer_from(name, "layer.", further_layers_))
+        continue;
       const auto [first, last] = slots_.equal_range(name);
       if (const auto scale = scale_of(t); scale && first != last) {
         for (auto at = first; at != last; ++at)
@@ -242,8 +246,7 @@ class GgufImport {
         meta.str("model.rope_scaling", "none") == "yarn")
       meta.set_float("model.rope_attention_factor",
                      meta.number(prefix + "scaling.attn_factor") *
-                         gguf_yarn_magnitude(meta.number("model.rope_factor"),
-                                             meta.number("model.rope_mscale_all_dim", 0)));
+                         gguf_yarn_magnitude(meta, meta.number("model.rope_mscale_all_dim", 0)));
     // chaski's name for bitnet.hidden_act until 2026.
     const std::string older = "gguf.bitnet.hidden_activation";
     if (const Value* word = meta.find(older); word && architecture_ == "bitnet") {
@@ -312,6 +315,7 @@ class GgufImport {
   std::multimap<std::string, TensorSlot> slots_;
   std::map<std::string, const GgufTensor*> by_name_;
   std::set<std::string> unread_;  // names of tensors to ignore, in our spelling
+  int64_t further_layers_ = -1;   // Slots::further_layers
 };
 
 }  // namespace

@@ -166,6 +166,14 @@ Given list_at(const Key& key, const Json& config, const std::string& place) {
 }
 bool is_of_list(const std::string& place) { return place.find("[].") != place.npos; }
 
+// An integer, or a list in which a number for each layer is the same.
+int64_t one_integer(const Json& value) {
+  if (!value.is_array() || value.size() == 0) return value.integer();
+  const std::vector<int64_t> list = integers_of(value);
+  if (std::ranges::count(list, list[0]) != std::ssize(list)) value.wrong("the same in all layers");
+  return list[0];
+}
+
 Given read(const Key& key, const Json& value) {
   if (key.from_one && value.is_integer()) return key.from_one(value.integer());
   if (key.from_hf) {
@@ -185,7 +193,7 @@ Given read(const Key& key, const Json& value) {
   }
   if (key.kind == Kind::flags) return flags_of(key, value);
   if (key.kind == Kind::numbers) return numbers_of(value);
-  return value.integer();
+  return one_integer(value);
 }
 
 // The value null at one of the key's places.
@@ -232,7 +240,7 @@ std::string text_of(const Given& given) {
 bool equals(const Json& value, const Given& given) {
   if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
   if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
-  if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
+  if (auto* whole = std::get_if<int64_t>(&given)) return one_integer(value) == *whole;
   if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
   if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
   if (auto* list = std::get_if<std::vector<double>>(&given)) return numbers_of(value) == *list;

@@ -45,7 +45,11 @@ class HfImport {
 
   ModelSource run() {
     read_files();
-    std::erase_if(tensors_, [](const SafeTensor& t) { return is_of_next_layer(t.name); });
+    std::erase_if(tensors_, [&](const SafeTensor& t) {
+      std::string_view name = t.name;
+      drop_prefix(name, facts_.hf_prefix);
+      return is_of_next_layer(t.name) || is_of_layer_from(name, "layers.", facts_.further_layers);
+    });
     for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);

@@ -156,7 +156,7 @@ void expect_finite(const SafeTensor& t) {
   }
 }
 
-bool is_of_next_layer(std::string_view name) { return name.starts_with("model.mtp_layers."); }
+bool is_of_next_layer(std::string_view name) { return name.starts_with("model.mtp_"); }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
