@@ -16,6 +16,8 @@ struct NamedShape {
   bool tied;
   int64_t all_layers = 0;  // of the model, if the shape has fewer, so that it fits into memory
   int64_t experts = 0, chosen = 0, expert_ffn = 0;
+  int64_t dense_layers = 0, shared_experts = 0;
+  int64_t rope_dim = 0, latent_rank = 0, value_dim = 0;  // 0: as usual, no latent attention
 };
 
 // From the models' published configurations.
@@ -29,6 +31,28 @@ constexpr NamedShape kShapes[] = {
     {"olmoe-1b-7b", "olmoe", 2048, 16, 1024, 50304, 4096, 16, 16, 128, false, 16, 64, 8},
     {"qwen3-30b-a3b", "qwen3moe", 2048, 12, 6144, 151936, 40960, 32, 4, 128, false, 48, 128, 8,
      768},
+    {"deepseek-v2-lite",
+     "deepseek2",
+     2048,
+     12,
+     10944,
+     102400,
+     163840,
+     16,
+     1,
+     192,
+     false,
+     27,
+     64,
+     6,
+     1408,
+     1,
+     2,
+     64,
+     512,
+     128},
+    {"glm-4.5-air", "glm4moe", 4096, 4, 10944, 151552, 131072, 96, 8, 128, false, 46, 128, 8, 1408,
+     1, 1, 64},
 };
 
 const NamedShape& shape_named(const std::string& name) {
@@ -63,6 +87,14 @@ Metadata metadata_of(const NamedShape& s) {
     m.set_int("model.expert_used_count", s.chosen);
   }
   if (s.expert_ffn > 0) m.set_int("model.expert_feed_forward_length", s.expert_ffn);
+  if (s.dense_layers > 0) m.set_int("model.leading_dense_block_count", s.dense_layers);
+  if (s.shared_experts > 0) m.set_int("model.expert_shared_count", s.shared_experts);
+  if (s.rope_dim > 0) m.set_int("model.rope_dim", s.rope_dim);
+  if (s.latent_rank > 0) {
+    m.set_int("model.latent_rank", s.latent_rank), m.set_int("model.value_dim", s.value_dim);
+    m.set_int("model.query_rank", 0);
+    m.set_int("model.expert_gating_func", 1);  // soft-max, as in DeepSeek V2
+  }
   return m;
 }
 

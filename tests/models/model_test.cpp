@@ -76,8 +76,10 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
     CHECK(logit_error(folder, g, Format::f32) <= 1e-4);
     // yarn multiplies scores by 1.3, which increases the error of f16 keys. In bitnet it moves a
-    // few numbers over a boundary of the rounding to 8 bits.
+    // few numbers over a boundary of the rounding to 8 bits. In deepseek_v3 it multiplies scores by
+    // 1.3 too, and rounded latent rows are keys and values.
     const double bound = folder.ends_with("yarn")               ? 2.5e-3
+                         : folder.ends_with("deepseek_v3")      ? 4e-3
                          : folder.find("bitnet") != folder.npos ? 2e-2
                                                                 : 2e-3;
     CHECK(logit_error(folder, g, Format::f16) <= bound);

@@ -1,0 +1,72 @@
+// Latent attention: what is kept of a token, and files whose sizes do not fit together.
+#include <nlohmann/json.hpp>
+
+#include "engine/session/engine.h"
+#include "engine/session/memory_need.h"
+#include "models/import/import.h"
+#include "tests/kit/import_support.h"
+#include "tests/kit/support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+using json = nlohmann::json;
+
+std::string refusal(const char* model, const char* key, const json& value) {
+  const TempFolder temp;
+  json config = json::parse(read_file(golden("models/") + model + "/config.json"));
+  config[key] = value;
+  write_file(temp / "config.json", config.dump());
+  std::filesystem::create_symlink(
+      std::filesystem::absolute(golden("models/") + model + "/model.safetensors"),
+      temp / "model.safetensors");
+  return error_of([&] {
+           EngineOptions o;
+           o.model = temp.path;
+           Engine::open(o);
+         })
+      .what();
+}
+
+}  // namespace
+
+TEST_CASE("latent attention: a token keeps one row a layer for all heads") {
+  const ModelSource source = import_model(golden("models/deepseek_v2_lite"));
+  const auto bytes_a_token = [&](Format kv) { return state_bytes(source, kv)->per_1024 / 1024; };
+  // 3 layers of 32 + 8 numbers. q8 has blocks of 32, with a scale of 2 bytes each.
+  CHECK(bytes_a_token(Format::f32) == 3 * 40 * 4);
+  CHECK(bytes_a_token(Format::f16) == 3 * 40 * 2);
+  CHECK(bytes_a_token(Format::f8) == 3 * 40);
+  CHECK(bytes_a_token(Format::q8) == 3 * 2 * 34);
+  CHECK(bytes_a_token(Format::q4_0) == 3 * 2 * 18);
+}
+
+TEST_CASE("latent attention: matrices of keys are turned") {
+  // The rows of K_h in a Hugging Face file are the columns of attn_k_b.
+  const std::string folder = golden("models/deepseek_v3");
+  const ModelSource ours = import_model(folder), theirs = import_model(folder + "/model.gguf");
+  for (const char* name : {"layer.1.attn_k_b", "layer.1.attn_v_b"}) {
+    const TensorSource *a = ours.find(name), *b = theirs.find(name);
+    REQUIRE((a && b));
+    REQUIRE(a->info.bytes() == b->info.bytes());
+    std::vector<std::byte> in_ours(a->info.bytes()), in_theirs(in_ours.size());
+    a->read(0, a->info.rows / kStrip, in_ours.data());
+    b->read(0, b->info.rows / kStrip, in_theirs.data());
+    CHECK(in_ours == in_theirs);
+  }
+}
+
+TEST_CASE("latent attention: sizes that do not fit together are refused by name") {
+  CHECK(contains(refusal("deepseek_v3", "kv_lora_rank", 24),
+                 "model.latent_rank is 24, expected a multiple of 16"));
+  CHECK(contains(refusal("deepseek_v3", "v_head_dim", 8),
+                 "model.value_dim is 8, expected a multiple of 16"));
+  CHECK(contains(refusal("deepseek_v3", "num_key_value_heads", 2), "num_key_value_heads is 2"));
+  CHECK(contains(refusal("deepseek_v3", "n_group", 3),
+                 "model.expert_group_count is 3, expected groups of at least 2 of 8 experts"));
+  CHECK(
+      contains(refusal("deepseek_v3", "topk_group", 1),
+               "model.expert_group_used_count is 1, expected at most 4, with at least 3 experts"));
+}
