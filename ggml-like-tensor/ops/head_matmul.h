@@ -1,6 +1,7 @@
 // y = x W^T for each head by itself: a head has a slice of x's columns and a matrix of its own.
-//   in 0 x (rows, heads * cols), in 1 the matrices, one below the other (heads * n, cols)
+//   in 0 x (rows, heads * cols); in 1 weight (heads * n, cols), a head's rows after the last head's
 //   -> out 0 (rows, heads * n)
+//
 // The order of additions is that of matmul. It is what multi-head latent attention needs before and
 // after the attention over its compressed cache (models/blocks/mla.h).
 #pragma once
