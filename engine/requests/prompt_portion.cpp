@@ -64,7 +64,8 @@ PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, b
   const double one_reads = most_slowdown_ * step.value(),
                half = (1 + most_slowdown_) / 2 * step.value(),
                pass = std::min(one_reads, std::max(half, kMostPass)),
-               between = std::max(one_reads, std::min(std::ldexp(step.value(), reading), kMostBetween)),
+               between =
+                   std::max(one_reads, std::min(std::ldexp(step.value(), reading), kMostBetween)),
                left = between - pass - alone_;
   if (left > 0 && seconds_of(alone_costs_, kFirst) <= left)
     return {largest(alone_costs_, std::min(left, alone), kLeast, most), false};

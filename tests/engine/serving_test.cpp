@@ -263,7 +263,8 @@ TEST_CASE("serving: the more requests wait for a first token, the more of the ti
     CAPTURE(step);
     CAPTURE(waiting);
     CHECK(longest <=
-          std::max(2 * step, std::min(std::ldexp(step, waiting), PromptPortion::kMostBetween)) * 1.01);
+          std::max(2 * step, std::min(std::ldexp(step, waiting), PromptPortion::kMostBetween)) *
+              1.01);
     return std::pair{longest, 1 - steps * step / all};
   };
   CHECK(measure(0.02, 1).second > 0.35);
