@@ -48,7 +48,8 @@ TEST_CASE("expert cache: the logits are those of the model in memory, bit for bi
   const TempFolder folder;
   for (const Format format : {Format::q8, Format::q4_0, Format::f16}) {
     CAPTURE(info(format).name);
-    const std::string model = write_expert_model(folder / "model.quipu", format);
+    const std::string name(info(format).name);
+    const std::string model = write_expert_model(folder / (name + ".quipu"), format);
     const auto whole = opened(model, 0);
     CHECK(!whole->expert_facts());
     const std::vector<float> want = logits_of(*whole);
