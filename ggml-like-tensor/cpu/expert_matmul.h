@@ -65,27 +65,15 @@ struct ExpertUnits {
   }
 };
 
-// The bytes of an expert, as long as this lives.
-class HeldExpert {
- public:
-  HeldExpert(const Operand& w, int64_t expert, int64_t strips)
-      : places_(w.places),
-        expert_(expert),
-        data_(places_
-                  ? places_->hold(expert)
-                  : w.bytes() + expert * strips * int64_t(strip_bytes(w.format, w.shape.cols))) {}
-  ~HeldExpert() {
-    if (places_) places_->release(expert_);
-  }
-  HeldExpert(const HeldExpert&) = delete;
-  HeldExpert& operator=(const HeldExpert&) = delete;
-  const std::byte* data() const { return data_; }
-
- private:
-  ExpertPlaces* places_;
-  int64_t expert_;
-  const std::byte* data_;
-};
+// The bytes of an expert, until release_expert(). Not a class with a destructor: that would need
+// the tables of exceptions, which leak a symbol, and kernels throw none.
+inline const std::byte* hold_expert(const Operand& w, int64_t expert, int64_t strips) {
+  if (w.places) return w.places->hold(expert);
+  return w.bytes() + expert * strips * int64_t(strip_bytes(w.format, w.shape.cols));
+}
+inline void release_expert(const Operand& w, int64_t expert) {
+  if (w.places) w.places->release(expert);
+}
 
 // The inputs of some rows of y: where they are if it is one row, otherwise copied to `memory`.
 inline int64_t gathered_bytes(const OpArgs& a) {
@@ -146,17 +134,18 @@ struct CpuKernel<ExpertMatMul, V> {
     auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
     const ExpertUnits units(op, a, 1);
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
-      const HeldExpert held(a.in[1], expert, units.strips);
+      const std::byte* const weights = hold_expert(a.in[1], expert, units.strips);
       units.each_group(expert, [&](const int64_t* chosen, int n) {
         const StripInput<V> in = gather<V>(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          multiply_expert<V>(a.in[1], held.data(), s, n_strips, in, n, result);
+          multiply_expert<V>(a.in[1], weights, s, n_strips, in, n, result);
           for (int k = 0; k < n_strips; ++k)
             for (int i = 0; i < n; ++i)
               V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, result.acc[k][i]);
         }
       });
+      release_expert(a.in[1], expert);
     });
   }
 };
@@ -178,17 +167,19 @@ struct CpuKernel<GatedExpertMatMul, V> {
     const OpArgs plain = op.plain_args(a, 0);
     const ExpertUnits units(op.plain(), plain, 2);
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
-      const HeldExpert gate(a.in[1], expert, units.strips), up(a.in[2], expert, units.strips);
+      const std::byte* const gate = hold_expert(a.in[1], expert, units.strips);
+      const std::byte* const up = hold_expert(a.in[2], expert, units.strips);
       units.each_group(expert, [&](const int64_t* chosen, int n) {
         const StripInput<V> in =
             gather<V>(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          multiply_expert<V>(a.in[1], gate.data(), s, n_strips, in, n, result[0]);
-          multiply_expert<V>(a.in[2], up.data(), s, n_strips, in, n, result[1]);
+          multiply_expert<V>(a.in[1], gate, s, n_strips, in, n, result[0]);
+          multiply_expert<V>(a.in[2], up, s, n_strips, in, n, result[1]);
           for (int i = 0; i < n; ++i) finish(op, a, s, n_strips, chosen[i], i, result);
         }
       });
+      release_expert(a.in[1], expert), release_expert(a.in[2], expert);
     });
   }
   // Writes n_strips strips from `first` on, an even number, of a row.
