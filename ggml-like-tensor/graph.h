@@ -74,6 +74,9 @@ class Graph {
   ValueId short_conv(ValueId x, const Weight& w);  // has its own state
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
+  ValueId clamped_swiglu(ValueId gate, ValueId up) {
+    return append(Binary{Binary::Kind::clamped_swiglu}, {gate, up}).out[0];
+  }
   ValueId activate(Activation kind, ValueId x) { return append(Unary{kind}, {x}).out[0]; }
   ValueId silu(ValueId x) { return activate(Activation::silu, x); }
   ValueId scale(ValueId x, float factor) { return append(Scale{factor, 0}, {x}).out[0]; }
@@ -128,8 +131,19 @@ class Graph {
     const Node& node = append(op, std::move(in));
     return {node.out[0], node.out[1]};
   }
-  ValueId expert_matmul(ValueId x, const Weight& w, int experts, ValueId chosen) {
-    return append(ExpertMatMul{experts}, {x, weight(w), chosen}).out[0];
+  // scales: (1, experts).
+  ValueId scale_chosen(ValueId x, ValueId chosen, const Weight& scales) {
+    return append(ScaleChosen{}, {x, chosen, weight(scales)}).out[0];
+  }
+  ValueId sparse_mixer(ValueId scores, ValueId chosen, float limit) {
+    return append(SparseMixer{limit}, {scores, chosen}).out[0];
+  }
+  // biases: (1, experts * outputs), or null.
+  ValueId expert_matmul(ValueId x, const Weight& w, int experts, ValueId chosen,
+                        const Weight* biases = nullptr) {
+    std::vector<ValueId> in{x, weight(w), chosen};
+    if (biases) in.push_back(weight(*biases));
+    return append(ExpertMatMul{experts, biases != nullptr}, std::move(in)).out[0];
   }
   ValueId mix(ValueId x, ValueId weights) { return append(Mix{}, {x, weights}).out[0]; }
   // Each head's slice of x times that head's matrix; w has them one below the other.

@@ -31,9 +31,11 @@
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/route.h"
 #include "ggml-like-tensor/ops/scale.h"
+#include "ggml-like-tensor/ops/scale_chosen.h"
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
+#include "ggml-like-tensor/ops/sparse_mixer.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
@@ -56,7 +58,7 @@ using Ops =
     OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
            SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
            Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
-           Join>;
+           Join, SparseMixer, ScaleChosen>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -6,10 +6,9 @@ namespace chaski {
 
 // Plans the reading of one pool.
 struct ReadingPlanner::Pool {
-  Pool(ReadingPlanner& planner, const Batch& batch, size_t pool, int window, Reading& reading)
-      : p_(planner), b_(batch), pool_(pool), reading_(reading) {
-    seen_.window = window;
-  }
+  Pool(ReadingPlanner& planner, const Batch& batch, size_t pool, const StateLayout::Pool& kind,
+       Reading& reading)
+      : p_(planner), b_(batch), pool_(pool), kind_(kind), reading_(reading) {}
 
   void plan() {
     p_.found_.clear(), p_.tables_.clear(), p_.newest_.clear(), p_.older_.clear();
@@ -34,7 +33,7 @@ struct ReadingPlanner::Pool {
   }
 
  private:
-  int64_t first_seen(int32_t token) const { return seen_.first_seen(b_.cells[size_t(token)]); }
+  int64_t first_seen(int32_t token) const { return kind_.first_seen(b_.cells[size_t(token)]); }
 
   // Adds everything that the sequence of tokens [first, end) reads.
   void sequence(int32_t first, int32_t end) {
@@ -74,14 +73,14 @@ struct ReadingPlanner::Pool {
   ReadingPlanner& p_;
   const Batch& b_;
   const size_t pool_;
-  Paged seen_;  // for its window
+  const StateLayout::Pool& kind_;
   Reading& reading_;
 };
 
 void ReadingPlanner::plan(Batch& batch, const std::vector<StateLayout::Pool>& pools) {
   batch.readings.resize(pools.size());
   for (size_t i = 0; i < pools.size(); ++i)
-    if (!pools[i].recurrent) Pool(*this, batch, i, pools[i].window, batch.readings[i]).plan();
+    if (!pools[i].recurrent) Pool(*this, batch, i, pools[i], batch.readings[i]).plan();
 }
 
 }  // namespace chaski

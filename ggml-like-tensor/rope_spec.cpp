@@ -94,8 +94,8 @@ void RopeSpec::append(std::vector<float>& table, int64_t from, int64_t to) const
   const double all = magnitude();
   table.reserve(size_t(to) * dim);
   for (int64_t p = from; p < to; ++p) {
-    const double scale =
-        temperature == 0 ? all : all * (1 + temperature * std::log1p(double(p / original_context)));
+    const int64_t spans = temperature == 0 ? 0 : (p + temperature_offset) / original_context;
+    const double scale = all * (1 + temperature * std::log1p(double(spans)));
     for (double w : f) {
       table.push_back(float(scale * std::cos(double(p) * w)));
       table.push_back(float(scale * std::sin(double(p) * w)));

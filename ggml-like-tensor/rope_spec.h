@@ -25,9 +25,10 @@ struct RopeSpec {
   // use; otherwise a token's angles would depend on the tokens after it.
   int64_t context = 0;
   std::vector<float> short_factors, long_factors;  // longrope: up to original_context, and beyond
-  // Queries only: position p is multiplied with 1 + temperature ln(1 + floor(p /
-  // original_context)).
+  // Queries only: position p is multiplied with 1 + temperature ln(1 + floor((p +
+  // temperature_offset) / original_context)).
   double temperature = 0;
+  int temperature_offset = 0;
   std::vector<float> freq_factors;  // GGUF's rope_freqs: divides each frequency; empty: none
 
   bool operator==(const RopeSpec&) const = default;

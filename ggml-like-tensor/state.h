@@ -16,10 +16,13 @@ struct Paged {
   // The values are the first v_dim channels of the keys and are not stored separately (multi-head
   // latent attention).
   bool v_inside_k = false;
+  // With a window: cells are in blocks of `window`, and a token sees only cells of its own block.
+  bool chunked = false;
 
   bool operator==(const Paged&) const = default;
   // The first cell (batch.h) that the token of `cell` sees.
   int64_t first_seen(int64_t cell) const {
+    if (window > 0 && chunked) return cell / window * window;
     return window > 0 && cell >= window ? cell - window + 1 : 0;
   }
 };

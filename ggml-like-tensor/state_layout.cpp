@@ -12,12 +12,12 @@ constexpr size_t kBlockAlign = 64;
 
 }  // namespace
 
-int StateLayout::pool_of(bool recurrent, int window) {
+int StateLayout::pool_of(bool recurrent, int window, bool chunked) {
   const auto known = std::find_if(pools.begin(), pools.end(), [&](const Pool& p) {
-    return p.recurrent == recurrent && p.window == window;
+    return p.recurrent == recurrent && p.window == window && p.chunked == chunked;
   });
   const int pool = int(known - pools.begin());
-  if (known == pools.end()) pools.push_back({recurrent, window, 0});
+  if (known == pools.end()) pools.push_back({recurrent, window, chunked, 0});
   return pool;
 }
 
@@ -34,7 +34,7 @@ StateLayout::StateLayout(std::span<const State> states, Format format, bool by_p
             "--kv is {}, expected f32, f16 or f8: this model's values are {} channels of its keys, "
             "and not a multiple of 32",
             info(format).name, s->v_dim);
-      const int pool = pool_of(false, s->window);
+      const int pool = pool_of(false, s->window, s->chunked);
       size_t& page_bytes = pools[size_t(pool)].page_bytes;
       paged[i] = {layout, pool, kPageGroup * page_bytes, 0, nullptr};
       page_bytes += layout.page_bytes();

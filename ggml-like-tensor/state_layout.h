@@ -1,4 +1,4 @@
-// Where the states of a model are stored. States of equal window share a pool, because they hold
+// Where the states of a model are stored. States of equal windows share a pool, because they hold
 // the same positions. A page of the pool is 16 positions of each of these states, and each sequence
 // has one table of its pages. Recurrent states share a pool too: there a page is all of these
 // states, and a sequence's table is one page.
@@ -25,8 +25,13 @@ struct RecurrentView {
 struct StateLayout {
   struct Pool {
     bool recurrent = false;
-    int window = 0;  // of pools with pages of positions
+    int window = 0;        // of pools with pages of positions
+    bool chunked = false;  // its windows are (state.h)
     size_t page_bytes = 0;
+    // The first cell that the token of `cell` sees.
+    int64_t first_seen(int64_t cell) const {
+      return Paged{.window = window, .chunked = chunked}.first_seen(cell);
+    }
   };
   std::vector<Pool> pools;
   // By StateId. An entry is undefined if the state is of the other kind.
@@ -57,7 +62,7 @@ struct StateLayout {
   }
 
  private:
-  int pool_of(bool recurrent, int window);
+  int pool_of(bool recurrent, int window, bool chunked = false);
 };
 
 }  // namespace chaski

@@ -184,7 +184,8 @@ struct AttentionKernel {
     args.kv.scales = op.scaled_keys ? a.in[1].floats() : nullptr;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
-    args.window = op.kv.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
+    args.window = op.kv.window, args.chunked = op.kv.chunked;
+    args.scale = op.scale, args.soft_cap = op.soft_cap;
     args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[op.sinks_at()].floats() : nullptr;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);

@@ -36,6 +36,7 @@ struct AttentionArgs {
   float* out;      // (tokens, heads * v_dim), or null
   ActsView acts;   // the same quantized; out, acts or both are written
   int tokens, heads, group, window;
+  bool chunked;  // state.h
   float scale, soft_cap, max_bias;
   const float* sinks;  // (heads), or null
   int queries;         // room of a block, a multiple of 16
@@ -51,6 +52,7 @@ struct AttentionArgs {
 
   __host__ __device__ int pieces() const { return (group + heads_a_block - 1) / heads_a_block; }
   __device__ __forceinline__ int first_position(int p) const {
+    if (window > 0 && chunked) return p / window * window;
     return window > 0 && p >= window ? p - window + 1 : 0;
   }
   __device__ __forceinline__ float* partial_of(int64_t token, int head, int chunk) const {

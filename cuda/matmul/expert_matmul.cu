@@ -33,7 +33,11 @@ __device__ __forceinline__ void copy_acts(const ActsView& from, int64_t row, Act
 }
 
 __device__ __forceinline__ void choose_expert(ExpertArgs& a, int64_t expert) {
-  for (int i = 0; i < a.job.matrices(); ++i) a.job.part[i].weight += expert * a.expert_bytes;
+  for (int i = 0; i < a.job.matrices(); ++i) {
+    MatMulPart& part = a.job.part[i];
+    part.weight += expert * a.expert_bytes;
+    if (part.bias) part.bias += expert * part.rows;
+  }
 }
 
 // Grid: (1, blocks that share the pairs of strips, rows).
@@ -218,7 +222,7 @@ void launch_experts(const ExpertMatMul& op, const OpArgs& a, const Operand* up, 
   job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = 1;
   job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
   const auto strip = int64_t(strip_bytes(w.format, w.shape.cols));
-  job.part[0] = {w.bytes(), strip, outputs, a.out[0].out_row(0), nullptr};
+  job.part[0] = {w.bytes(), strip, outputs, a.out[0].out_row(0), op.biases(a, 0)};
   if (up) job.part[1] = {up->bytes(), strip, outputs, a.out[0].out_row(0), nullptr};
   const ExpertArgs args{job, a.in[2].ints(0), job.part[0].strips() * strip,
                         int(rows / a.in[0].shape.rows)};

@@ -7,13 +7,22 @@
 namespace chaski {
 namespace {
 
-// Elementwise a + b, a * b.
+// Elementwise a + b, a * b, gpt-oss's gate (ops/binary.h).
+
+__device__ __forceinline__ float clamped_swiglu(float gate, float up) {
+  gate = Binary::kLimit < gate ? Binary::kLimit : gate;
+  up = up < -Binary::kLimit ? -Binary::kLimit : up > Binary::kLimit ? Binary::kLimit : up;
+  return gate / (1.0f + exp_fixed(gate * -Binary::kSlope)) * (up + 1.0f);
+}
 
 __global__ void binary(Binary::Kind kind, const float* a, const float* b, float* y, int64_t n) {
   wait_for_previous();
   start_next();
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = kind == Binary::Kind::add ? a[i] + b[i] : a[i] * b[i];
+  if (i >= n) return;
+  y[i] = kind == Binary::Kind::add   ? a[i] + b[i]
+         : kind == Binary::Kind::mul ? a[i] * b[i]
+                                     : clamped_swiglu(a[i], b[i]);
 }
 
 struct BinaryKernel {
@@ -328,6 +337,53 @@ struct SoftMaxKernel {
   }
 };
 
+// Multiplies each value by the scale of its expert.
+
+__global__ void scale_chosen(const float* x, const int32_t* experts, const float* scales, float* y,
+                             int64_t n) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * scales[experts[i]];
+}
+
+struct ScaleChosenKernel {
+  static void launch(const ScaleChosen&, const OpArgs& a, const LaunchContext& c) {
+    const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
+    chaski::launch("scale_chosen", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, scale_chosen,
+                   a.in[0].floats(), a.in[1].ints(0), a.in[2].floats(), a.out[0].out_row(0), n);
+  }
+};
+
+// The weights of the sparse mixer; a warp takes a row. Its two halves do the same work, so that the
+// sum follows the CPU's tree of 16.
+
+__global__ void sparse_mixer(const float* x, const int32_t* chosen, float* y, int64_t experts,
+                             int64_t k, float limit) {
+  wait_for_previous();
+  start_next();
+  x += blockIdx.x * experts, chosen += blockIdx.x * k, y += blockIdx.x * k;
+  for (int64_t j = 0; j < k; ++j) {
+    const float most = x[chosen[j]];
+    float sum = 0;
+    for (int64_t i = threadIdx.x % 16; i < experts; i += 16) {
+      const bool counts =
+          !SparseMixer::is_before(chosen, j, i) && !SparseMixer::is_far(most, x[i], limit);
+      sum += counts ? exp_fixed(x[i] - most) : 0.0f;
+    }
+    sum = tree_sum(sum);
+    if (threadIdx.x == 0) y[j] = 1.0f / sum;
+  }
+}
+
+struct SparseMixerKernel {
+  static void launch(const SparseMixer& op, const OpArgs& a, const LaunchContext& c) {
+    chaski::launch("sparse_mixer", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, sparse_mixer,
+                   a.in[0].floats(), a.in[1].ints(0), a.out[0].out_row(0), a.in[0].shape.cols,
+                   a.in[1].shape.cols, op.limit);
+  }
+};
+
 // A short convolution over the tokens of each sequence; a thread computes a channel of a token. The
 // first taps - 1 tokens of a sequence read its state. The thread of the very first token computes
 // all of these and then stores the last inputs in the state.
@@ -447,6 +503,12 @@ template CudaEntry cuda_entry<Xielu>();
 template <>
 struct CudaKernel<SoftMax> : SoftMaxKernel {};
 template CudaEntry cuda_entry<SoftMax>();
+template <>
+struct CudaKernel<SparseMixer> : SparseMixerKernel {};
+template CudaEntry cuda_entry<SparseMixer>();
+template <>
+struct CudaKernel<ScaleChosen> : ScaleChosenKernel {};
+template CudaEntry cuda_entry<ScaleChosen>();
 template <>
 struct CudaKernel<Norm> : NormKernel {};
 template CudaEntry cuda_entry<Norm>();

@@ -51,7 +51,7 @@ uint64_t PageTable::new_bytes_to(int end) const {
 
 int PageTable::first_for(int cell) const {
   if (kind_.recurrent) return 0;
-  return int(Paged{.window = kind_.window}.first_seen(cell)) / kPage;
+  return int(kind_.first_seen(cell)) / kPage;
 }
 
 void PageTable::prepare(int from, int end) {

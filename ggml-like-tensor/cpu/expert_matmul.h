@@ -135,14 +135,18 @@ struct CpuKernel<ExpertMatMul, V> {
     const ExpertUnits units(op, a, 1);
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
       const std::byte* const weights = hold_expert(a.in[1], expert, units.strips);
+      const float* const bias = op.biases(a, expert);
       units.each_group(expert, [&](const int64_t* chosen, int n) {
         const StripInput<V> in = gather<V>(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
           multiply_expert<V>(a.in[1], weights, s, n_strips, in, n, result);
           for (int k = 0; k < n_strips; ++k)
-            for (int i = 0; i < n; ++i)
-              V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, result.acc[k][i]);
+            for (int i = 0; i < n; ++i) {
+              typename V::F y = result.acc[k][i];
+              if (bias) y = V::add(y, V::load(bias + (s + k) * kStrip));
+              V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, y);
+            }
         }
       });
       release_expert(a.in[1], expert);

@@ -14,9 +14,11 @@
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/route.h"
 #include "ggml-like-tensor/ops/scale.h"
+#include "ggml-like-tensor/ops/scale_chosen.h"
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
+#include "ggml-like-tensor/ops/sparse_mixer.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/xielu.h"
@@ -48,8 +50,19 @@ struct CpuKernel<Binary, V> : ByRow {
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(a.in[1].row(t) + i, k);
         store_n<V>(a.out[0].out_row(t) + i,
-                   op.kind == Binary::Kind::add ? V::add(x, y) : V::mul(x, y), k);
+                   op.kind == Binary::Kind::add   ? V::add(x, y)
+                   : op.kind == Binary::Kind::mul ? V::mul(x, y)
+                                                  : clamped_swiglu(x, y),
+                   k);
       });
+  }
+  // min and max would lose a NaN.
+  static typename V::F clamped_swiglu(typename V::F gate, typename V::F up) {
+    const auto most = V::set1(Binary::kLimit), least = V::set1(-Binary::kLimit);
+    gate = V::where_less(most, gate, most, gate);
+    up = V::where_less(most, up, most, V::where_less(up, least, least, up));
+    const auto power = exp<V>(V::mul(gate, V::set1(-Binary::kSlope)));
+    return V::mul(V::div(gate, V::add(V::set1(1), power)), V::add(up, V::set1(1)));
   }
 };
 
@@ -286,6 +299,39 @@ struct CpuKernel<Route, V> : ByRow {
     const auto total = V::set1(V::sum(sum));
     each_vector(
         n, [&](int64_t i, int64_t k) { store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k); });
+  }
+};
+
+template <class V>
+struct CpuKernel<ScaleChosen, V> : ByRow {
+  static void run(const ScaleChosen&, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch&) {
+    for (int64_t t = first; t < last; ++t)
+      for (int64_t j = 0; j < a.in[0].shape.cols; ++j)
+        a.out[0].out_row(t)[j] = a.in[0].row(t)[j] * a.in[2].floats()[a.in[1].ints(t)[j]];
+  }
+};
+
+template <class V>
+struct CpuKernel<SparseMixer, V> : ByRow {
+  static void run(const SparseMixer& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch&) {
+    for (int64_t t = first; t < last; ++t)
+      for (int64_t j = 0; j < a.in[1].shape.cols; ++j) {
+        const int32_t* chosen = a.in[1].ints(t);
+        const float *x = a.in[0].row(t), most = x[chosen[j]];
+        auto sum = V::zero();
+        each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+          float near[16];
+          for (int64_t n = 0; n < 16; ++n) {
+            const bool counts = n < k && !SparseMixer::is_before(chosen, j, i + n) &&
+                                !SparseMixer::is_far(most, x[i + n], op.limit);
+            near[n] = counts ? x[i + n] - most : -INFINITY;
+          }
+          sum = V::add(sum, exp<V>(V::load(near)));
+        });
+        a.out[0].out_row(t)[j] = 1 / V::sum(sum);
+      }
   }
 };
 

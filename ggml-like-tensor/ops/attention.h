@@ -1,9 +1,10 @@
 // Scaled dot-product attention of each token over the cells (batch.h) of its sequence, up to its
 // own cell. With a full mask it is up to the last cell that the pass has of the sequence. With a
-// window it is over the last `window` cells up to its own. `soft_cap` > 0: scores become cap *
-// tanh(score / cap). `max_bias` > 0: a score is reduced by its head's slope() for every cell that
-// it looks back (ALiBi, Press et al. 2022). `sinks`: a head's weights are divided by their sum plus
-// e^sink, as if there were one more cell of value 0 (Xiao et al. 2024).
+// window it is over the last `window` cells up to its own, or over those of its block of cells
+// (state.h). `soft_cap` > 0: scores become cap * tanh(score / cap). `max_bias` > 0: a score is
+// reduced by its head's slope() for every cell that it looks back (ALiBi, Press et al. 2022).
+// `sinks`: a head's weights are divided by their sum plus e^sink, as if there were one more cell of
+// value 0 (Xiao et al. 2024).
 //   in 0 q (tokens, heads * k_dim); if the source is the batch, in 1 k (tokens, kv.heads * k_dim)
 //   and in 2 v (tokens, kv.heads * v_dim); from pages, in 1 the scales of the keys (1, kv.heads *
 //   k_dim) if `scaled_keys` (ops/kv_write.h); then sinks (1, heads) if `sinks`
@@ -208,6 +209,9 @@ struct Attention {
          {{{5, 960}}, {{5, 48}}, {{5, 16}}, {{1, 20}, Format::f32, true}},
          5},
         {{1, 4, {2, 16, 16, 0}, 0.25f, 0, 0, false, Source::pages, Mask::full}, {{{21, 64}}}, 21},
+        // windows that are blocks, one of them inside a chunk
+        {{0, 4, {2, 16, 16, 9, false, true}, 0.25f}, {{{21, 64}}}, 21},
+        {{0, 4, {2, 32, 32, 300, false, true}, 0.25f}, {{{7, 128}}}, 7},
         {{0, 4, {2, 64, 64, 0}, 0.1f, 0, 0, true, Source::pages, Mask::causal, true},
          {{{21, 256}}, {{1, 128}, Format::f32, true}, {{1, 4}, Format::f32, true}},
          21},

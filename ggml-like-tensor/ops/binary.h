@@ -1,4 +1,5 @@
-// Elementwise a + b, a * b.
+// Elementwise a + b, a * b, or gpt-oss's gate: with a' = min(a, 7) and b' = b limited to -7 .. 7,
+// a' * sigmoid(1.702 a') * (b' + 1). Source: transformers, gpt_oss.
 //   in 0 a, in 1 b, same shape -> out 0
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -7,7 +8,8 @@ namespace chaski {
 
 struct Binary {
   static constexpr const char* kName = "binary";
-  enum class Kind { add, mul } kind = Kind::add;
+  enum class Kind { add, mul, clamped_swiglu } kind = Kind::add;
+  static constexpr float kLimit = 7, kSlope = 1.702f;
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0] == in[1], "elementwise ops need equal shapes");
@@ -17,11 +19,23 @@ struct Binary {
   void reference(const OpArgs& a) const {
     for (int64_t i = 0; i < a.in[0].shape.rows * a.in[0].shape.cols; ++i) {
       const float x = a.in[0].floats()[i], y = a.in[1].floats()[i];
-      a.out[0].out_row(0)[i] = kind == Kind::add ? x + y : x * y;
+      a.out[0].out_row(0)[i] = kind == Kind::add   ? x + y
+                               : kind == Kind::mul ? x * y
+                                                   : clamped_swiglu(x, y);
     }
   }
+  // A comparison with a NaN is false, so it passes the limits.
+  static float clamped_swiglu(double gate, double up) {
+    if (gate > kLimit) gate = kLimit;
+    up = up < -kLimit ? -kLimit : up > kLimit ? kLimit : up;
+    return float(gate / (1 + std::exp(-double(kSlope) * gate)) * (up + 1));
+  }
   static std::vector<Example<Binary>> examples() {
-    return {{{Kind::add}, {{{3, 45}}, {{3, 45}}}}, {{Kind::mul}, {{{2, 64}}, {{2, 64}}}}};
+    const Input wide{.shape = {3, 45}, .spread = 20};
+    return {{{Kind::add}, {{{3, 45}}, {{3, 45}}}},
+            {{Kind::mul}, {{{2, 64}}, {{2, 64}}}},
+            {{Kind::clamped_swiglu}, {wide, wide}},
+            {{Kind::clamped_swiglu}, {{{2, 64}}, {{2, 64}}}}};
   }
 };
 

@@ -295,11 +295,13 @@ TEST_CASE("cuda: expert_matmul gives the bits of matmul with that expert's weigh
     Outputs all = DeviceCase(device, *c, 0, rows_of(*c)).run(e.op);
     const int64_t n = e.op.outputs(a), results = a.in[2].shape.rows * a.in[2].shape.cols;
     for (int expert = 0; expert < e.op.experts; ++expert) {
-      auto one = make_case(Example<MatMul>{{}, {{x.shape}, {{n, w.shape.cols}, w.format, true}}, 1},
-                           StateLayout{});
+      Example<MatMul> example{{1, e.op.bias}, {{x.shape}, {{n, w.shape.cols}, w.format, true}}, 1};
+      if (e.op.bias) example.in.push_back({{1, n}, Format::f32, true});
+      auto one = make_case(example, StateLayout{});
       std::memcpy(one->in[0].data(), x.data, one->in[0].size);
       std::memcpy(one->in[1].data(), w.bytes() + size_t(expert) * one->in[1].size, one->in[1].size);
-      Outputs alone = DeviceCase(device, *one, 0, x.shape.rows).run(MatMul{});
+      if (e.op.bias) std::memcpy(one->in[2].data(), e.op.biases(a, expert), one->in[2].size);
+      Outputs alone = DeviceCase(device, *one, 0, x.shape.rows).run(example.op);
       for (int64_t row = 0; row < results; ++row)
         if (ExpertMatMul::expert_of(a, row) == expert)
           CHECK(!std::memcmp(all.floats[0].floats() + row * n,

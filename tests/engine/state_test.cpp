@@ -196,7 +196,8 @@ TEST_CASE(
 
 TEST_CASE("states: a page table holds the cells that its tokens attend to, and shares them") {
   const int context = 100'000, pass = 48, window = 100;
-  const StateLayout::Pool kinds[] = {{false, 0, 16}, {false, window, 16}, {true, 0, 16}};
+  const StateLayout::Pool kinds[] = {
+      {false, 0, false, 16}, {false, window, false, 16}, {true, 0, false, 16}};
   std::vector<int64_t> copied(3);
   for (int kind = 0; kind < 3; ++kind) {
     CAPTURE(kind);

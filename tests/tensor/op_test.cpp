@@ -282,9 +282,11 @@ TEST_CASE("op: expert_matmul gives the bits of matmul with that expert's weight"
         Operand& w = one.in[1];
         w.data = static_cast<std::byte*>(w.data) +
                  expert * n / kStrip * strip_bytes(w.format, w.shape.cols);
-        w.shape.rows = n, one.n_in = 2;
+        w.shape.rows = n, one.n_in = e.op.bias ? 3 : 2;
+        one.in[2] = c->args.in[3];
+        if (e.op.bias) one.in[2].data = one.in[2].out_row(0) + expert * n, one.in[2].shape.cols = n;
         one.out[0] = {{rows, n}, Format::f32, alone.data()};
-        run_alone(*backend, MatMul{}, one);
+        run_alone(*backend, MatMul{1, e.op.bias}, one);
         for (int64_t row = 0; row < a.out[0].shape.rows; ++row)
           if (ExpertMatMul::expert_of(a, row) == expert) {
             ++seen;
