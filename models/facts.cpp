@@ -239,11 +239,13 @@ std::vector<TensorSlot> Slots::all() const {
       add_outliers(kOutlierWeight, s.rows, Role::outliers, &s.member->outlier_weight);
     }
     if (s.bias == Bias::none) continue;
-    TensorSlot bias = named(".bias", ".bias");
+    // Hugging Face: "o_proj.weight" and "o_proj.bias"; bare: "down_proj" and "down_proj_bias".
+    TensorSlot bias = named(".bias", s.hf_bare ? "_bias" : ".bias");
     bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;
     bias.role = Role::vector, bias.optional = s.is_optional || s.bias == Bias::maybe;
     bias.gguf_order.transposed = bias.hf_order.transposed = false;
     bias.not_in_gguf = s.role == Role::matmul && !matmul_biases_in_gguf;
+    if (s.role == Role::experts) bias.matrix_rows = s.experts;
     bias.weight = &s.member->bias;
     out.push_back(std::move(bias));
   }

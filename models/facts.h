@@ -60,7 +60,7 @@ struct Key {
   bool above_zero = false;                      // the number must be positive and finite
   bool can_be_absent = false;                   // if absent, the member keeps its value
   bool hf_filled = false;                       // a shorter list of config.json ends in zeros
-  bool hf_required = false, hf_no_null = false;
+  bool hf_required = false, hf_no_null = false, hf_no_empty = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
   std::optional<Given> hf_null;      // the meaning of null there, if it differs from absent
   std::function<bool()> applies;     // empty: always
@@ -90,6 +90,8 @@ struct Key {
   Key& required_in_hf() { return hf_required = true, *this; }
   // null differs from absent, and chaski does not support it.
   Key& no_null_in_hf() { return hf_no_null = true, *this; }
+  // An empty list in config.json means that the key is absent.
+  Key& absent_if_empty_in_hf() { return hf_no_empty = true, *this; }
   // transformers does not read it in models of this kind.
   Key& ignored_in_hf_if(std::function<bool()> condition) {
     return hf_ignored = std::move(condition), *this;
@@ -240,7 +242,9 @@ enum class Projection { other, keys, values, qkv, outputs, down };
 // The position of our rows (of a vector: elements) in a file that orders them differently. In our
 // order rows are outputs, and in q and k the channels that rope rotates together are neighbours.
 struct RowOrder {
-  bool transposed = false;  // the file has a matrix (in, out), like GPT-2's Conv1D
+  // The file has a matrix (in, out), like GPT-2's Conv1D. Of experts: each expert's matrix; then
+  // the other members count the rows of all experts as if they were not transposed.
+  bool transposed = false;
   // Half-split rotary. In each head of `head` rows the first `rotated` rows are two halves, and row
   // i of one half is rotated together with row i of the other.
   int64_t head = 0, rotated = 0;
@@ -260,6 +264,12 @@ struct RowOrder {
   RowOrder inside(int64_t from, int64_t all) const {
     RowOrder part = *this;
     part.first = from, part.whole = all;
+    return part;
+  }
+  // The rows of two parts that alternate row by row; ours are the first or the second part.
+  static RowOrder every_other(bool second, int64_t whole) {
+    RowOrder part;
+    part.first = second, part.whole = whole, part.run = 1, part.pitch = 2;
     return part;
   }
   // The same order inside a tensor whose parts alternate `n` times.

@@ -11,7 +11,7 @@ class BailingMoe2 : public Experts {
  public:
   BailingMoe2() {
     tokens_in_hf = "word_embeddings";
-    router_bias = Bias::always, names.shared = "mlp.shared_experts";
+    choice_bias = Bias::always, names.shared = "mlp.shared_experts";
     names.bias = "mlp.gate.expert_bias";
   }
 

@@ -10,7 +10,7 @@ namespace {
 // V3 and all GGUF files: a sigmoid with a bias.
 class DeepSeek2 : public Mla {
  public:
-  DeepSeek2() { router_bias = Bias::maybe, names.shared = "mlp.shared_experts"; }
+  DeepSeek2() { choice_bias = Bias::maybe, names.shared = "mlp.shared_experts"; }
 
   void keys(Keys& k) override {
     latent_keys(k);
@@ -40,7 +40,7 @@ class DeepSeek2 : public Mla {
 // V2 in Hugging Face folders: a soft-max without a bias. A group's rank is its largest score.
 class DeepSeekV2 : public DeepSeek2 {
  public:
-  DeepSeekV2() { router_bias = Bias::none; }
+  DeepSeekV2() { choice_bias = Bias::none; }
 
   void keys(Keys& k) override {
     latent_keys(k);

@@ -10,7 +10,7 @@ class Dots1 : public Experts {
  public:
   Dots1() {
     head_norms = half_split_in_gguf = true;
-    router_bias = Bias::always, names.shared = "mlp.shared_experts";
+    choice_bias = Bias::always, names.shared = "mlp.shared_experts";
   }
 
   void keys(Keys& k) override {

@@ -11,7 +11,7 @@ class Ernie45Moe : public Experts {
  public:
   Ernie45Moe() {
     half_split_in_hf = false;
-    router_bias = Bias::always, names.shared = "mlp.shared_experts";
+    choice_bias = Bias::always, names.shared = "mlp.shared_experts";
     names.bias = "mlp.moe_statics.e_score_correction_bias";
   }
 

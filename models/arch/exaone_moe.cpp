@@ -10,7 +10,7 @@ class ExaoneMoe : public Experts {
  public:
   ExaoneMoe() {
     head_norms = half_split_in_gguf = true, qkv_bias = Bias::none;
-    router_bias = Bias::always, names.shared = "mlp.shared_experts";
+    choice_bias = Bias::always, names.shared = "mlp.shared_experts";
     names.bias = "mlp.e_score_correction_bias";
   }
 

@@ -12,7 +12,7 @@ class Glm4Moe : public Experts {
  public:
   Glm4Moe() {
     ffn_norm_name = "post_attention_norm";
-    router_bias = Bias::always, names.shared = "mlp.shared_experts";
+    choice_bias = Bias::always, names.shared = "mlp.shared_experts";
   }
 
   void keys(Keys& k) override {

@@ -38,10 +38,13 @@ class GraniteMoe : public Granite {
 // Granite with windows in three of four layers, and with attention sinks. config.json has a theta
 // for each layer; 0 is a layer without rotary positions.
 class GraniteSwa : public Granite {
+ public:
+  GraniteSwa() { sinks = true; }
+
+ private:
   std::vector<float> layer_thetas;
   std::vector<int64_t> turned;  // 1 for each layer with rotary positions, else 0
   bool own_thetas = false;      // a layer has another theta than the model
-  std::vector<Linear> sinks;
 
   void keys(Keys& k) override {
     Granite::keys(k);
@@ -73,23 +76,12 @@ class GraniteSwa : public Granite {
     k.hf_tied = true;
   }
 
-  void tensors(Slots& s) override {
-    Granite::tensors(s);
-    sinks.resize(size_t(n_layers));
-    for (int64_t i = 0; i < n_layers; ++i) {
-      s.layer(i, "layers.");
-      s.add(sinks[size_t(i)], "attn_sinks", 1, heads).in_hf("self_attn.sinks").bare_in_hf();
-    }
-    s.after_layers();
-  }
-
   bool turns(int layer) const override { return turned[size_t(layer)] == 1; }
   RopeSpec rope_of(int layer) const override {
     RopeSpec spec = rope;
     if (own_thetas) spec.theta = layer_thetas[size_t(layer)];
     return spec;
   }
-  const Weight* sinks_of(int layer) const override { return sinks[size_t(layer)].weight; }
 };
 
 }  // namespace

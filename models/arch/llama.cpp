@@ -27,12 +27,12 @@ void Llama::tensors(Slots& s) {
   for (int64_t i = 0; i < n_layers; ++i) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
-    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
+    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm").with(norm_bias);
     attend_slots(s, i);
-    s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
+    s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm").with(norm_bias);
     feed_slots(s, i);
   }
-  end_slots(s);
+  end_slots(s, "norm", norm_bias);
 }
 
 void Llama::attend_slots(Slots& s, int64_t i) {
@@ -41,16 +41,17 @@ void Llama::attend_slots(Slots& s, int64_t i) {
   attention_slots(s, w, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
       .with(Bias::maybe);
   if (head_norms || whole_norms) head_norm_slots(s, w, in_gguf, whole_norms);
+  if (sinks) s.add(w.sinks, "attn_sinks", 1, heads).in_hf("self_attn.sinks").bare_in_hf();
 }
 
 void Llama::build(Graph& g) const {
   ValueId x = embedding(g);
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& l = layers[i];
-    x = residual(g, x, attend(g, rms_norm(g, x, l.attn_norm), i));
-    x = residual(g, x, feed(g, rms_norm(g, x, l.ffn_norm), i));
+    x = residual(g, x, attend(g, norm(g, x, l.attn_norm), i));
+    x = residual(g, x, feed(g, norm(g, x, l.ffn_norm), i));
   }
-  logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+  logits(g, norm(g, g.take_outputs(x), output_norm));
 }
 
 namespace {

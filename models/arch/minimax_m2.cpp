@@ -10,7 +10,7 @@ class MiniMaxM2 : public Experts {
  public:
   MiniMaxM2() {
     whole_norms = half_split_in_gguf = true, qkv_bias = Bias::none;
-    router_bias = Bias::always;
+    choice_bias = Bias::always;
     names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
              "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
     names.bias = "block_sparse_moe.e_score_correction_bias";

@@ -356,7 +356,7 @@ Slots::Slot& Decoder::end_slots(Slots& s, const char* norm, Bias bias, const cha
   s.after_layers();
   rope_freqs_slot(s);
   auto& last_norm = s.add(output_norm, "output_norm", 1, dim).in_hf(norm).with(bias);
-  s.add(output, "output", vocab, dim).in_hf(head).as(Role::head).optional();
+  s.add(output, "output", vocab, dim).in_hf(head).as(Role::head).with(head_bias).optional();
   return last_norm;
 }
 
@@ -492,7 +492,8 @@ ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int lay
     spec.temperature = 0;
     k = g.rope(k, kv_heads, head_dim, spec);
   }
-  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, has_window(layer) ? window : 0});
+  const int seen = has_window(layer) ? window : 0;
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, seen, false, seen > 0 && chunked});
   const Weight* scales = key_scales(layer);
   g.kv_write(kv, k, v, key_centre(layer), scales);
   const float scale = score_scale > 0 ? score_scale : 1 / std::sqrt(float(head_dim));

@@ -21,6 +21,7 @@ class Decoder : public Model {
   int64_t further_layers = 0;
   bool has_further_layers = false;  // a file may have some
   int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  bool chunked = false;           // windows are blocks of cells (state.h)
   std::vector<int64_t> windowed;  // 1 for each layer with a window, else 0; empty: all have it
   float eps = 0;
   float max_bias = 0;  // ALiBi bias of the scores (ops/attention.h); 0: none
@@ -32,6 +33,7 @@ class Decoder : public Model {
   // of logits and their soft cap (0: none).
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_divisor = 1, logit_cap = 0;
   Linear token_embd, output_norm, output, rope_freqs;
+  Bias head_bias = Bias::none;
 
   // All widths and counts, under the names of Llama's config.json.
   void size_keys(Keys& keys);
@@ -72,6 +74,7 @@ class Decoder : public Model {
   struct AttentionWeights {
     Linear q, k, v, output;
     Linear q_norm, k_norm;  // optional RMS norms before rope: of each head, or of the whole row
+    Linear sinks;           // optional: ops/attention.h
   };
   struct GatedWeights {
     Linear gate, up, down;

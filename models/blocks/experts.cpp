@@ -63,11 +63,10 @@ void Experts::normalised_key(Keys& k, bool usual_in_hf, bool in_gguf) {
 void Experts::agree(const std::string& file) const {
   Llama::agree(file);
   if (experts == 0) return;
-  if (experts == 1)  // a router of one row would be a vector
-    fail(Exit::bad_file, "{}: model.expert_count is 1, expected at least 2", file);
-  if (chosen < 1 || chosen > experts)
-    fail(Exit::bad_file, "{}: model.expert_used_count is {}, expected 1 to expert_count {}", file,
-         chosen, experts);
+  expect_experts(file, experts, chosen,
+                 {{"embedding_length", dim},
+                  expert_ffn > 0 ? std::pair{"expert_feed_forward_length", expert_ffn}
+                                 : std::pair{"feed_forward_length", ffn}});
   if (groups > 1 && (experts % groups || experts / groups < 2))
     fail(Exit::bad_file,
          "{}: model.expert_group_count is {}, expected groups of at least 2 of {} experts", file,
@@ -76,15 +75,19 @@ void Experts::agree(const std::string& file) const {
     fail(Exit::bad_file,
          "{}: model.expert_group_used_count is {}, expected at most {}, with at least {} experts",
          file, kept_groups, groups, chosen);
-  // Experts are stored one below the other in strips of 16 rows.
-  const auto expect_strips = [&](const char* key, int64_t rows) {
-    if (rows % kStrip)
+}
+
+void expect_experts(const std::string& file, int64_t experts, int64_t chosen,
+                    std::initializer_list<std::pair<const char*, int64_t>> widths) {
+  if (experts == 1)  // a router of one row would be a vector
+    fail(Exit::bad_file, "{}: model.expert_count is 1, expected at least 2", file);
+  if (chosen < 1 || chosen > experts)
+    fail(Exit::bad_file, "{}: model.expert_used_count is {}, expected 1 to expert_count {}", file,
+         chosen, experts);
+  for (const auto& [key, rows] : widths)
+    if (rows % kStrip || rows == 0)
       fail(Exit::bad_file, "{}: model.{} is {}, expected a multiple of {} in a mixture of experts",
            file, key, rows, kStrip);
-  };
-  expect_strips("embedding_length", dim);
-  expert_ffn > 0 ? expect_strips("expert_feed_forward_length", expert_ffn)
-                 : expect_strips("feed_forward_length", ffn);
 }
 
 void Experts::feed_slots(Slots& s, int64_t i) {
@@ -92,21 +95,33 @@ void Experts::feed_slots(Slots& s, int64_t i) {
   mixtures.resize(layers.size());
   Mixture& m = mixtures[size_t(i)];
   const int64_t width = expert_ffn > 0 ? expert_ffn : ffn, rows = experts * width;
-  s.add(m.router, "ffn_gate_inp", experts, dim).in_hf(names.router).as(Role::router);
-  if (router_bias != Bias::none) {
+  s.add(m.router, "ffn_gate_inp", experts, dim)
+      .in_hf(names.router)
+      .as(Role::router)
+      .with(router_bias);
+  if (choice_bias != Bias::none) {
     Slots::Slot& bias =
         s.add(m.bias, "exp_probs_b.bias", 1, experts).in_hf(names.bias).bare_in_hf();
-    if (router_bias == Bias::maybe) bias.optional();
+    if (choice_bias == Bias::maybe) bias.optional();
   }
-  const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols) -> Slots::Slot& {
-    return s.add(w, name, experts * n, cols).of_experts(experts, chosen);
+  const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols, const char* hf,
+                       RowOrder order) {
+    auto& slot = s.add(w, name, experts * n, cols).of_experts(experts, chosen).in_hf(hf, order);
+    slot.with(expert_bias);
+    if (bare_in_hf) slot.bare_in_hf();
   };
-  const auto place = [&](int64_t first) {
-    return gate_up_in_one ? part(first, 2 * rows).taking_turns(experts, rows) : RowOrder{};
+  const auto place = [&](bool up) {
+    RowOrder order;
+    if (gate_up_rows_in_turn)
+      order = RowOrder::every_other(up, 2 * rows);
+    else if (gate_up_in_one)
+      order = part(up ? width : 0, 2 * rows).taking_turns(experts, rows);
+    order.transposed = gate_up_transposed;
+    return order;
   };
-  add(m.gate, "ffn_gate_exps", width, dim).in_hf(names.gate, place(0));
-  add(m.up, "ffn_up_exps", width, dim).in_hf(names.up, place(width));
-  add(m.down, "ffn_down_exps", dim, width).in_hf(names.down);
+  add(m.gate, "ffn_gate_exps", width, dim, names.gate, place(false));
+  add(m.up, "ffn_up_exps", width, dim, names.up, place(true));
+  add(m.down, "ffn_down_exps", dim, width, names.down, {down_transposed});
   const int64_t shared = shared_width();
   if (shared == 0) return;
   const std::string in_hf = names.shared;
@@ -119,21 +134,25 @@ void Experts::feed_slots(Slots& s, int64_t i) {
 ValueId Experts::feed(Graph& g, ValueId n, size_t i) const {
   if (!has_experts(int64_t(i))) return Llama::feed(g, n, i);
   const Mixture& m = mixtures[i];
-  const Graph::Routed c = g.route(linear(g, n, m.router), router(), m.bias.weight);
-  const auto expert = [&](ValueId x, const Linear& w) {
-    return g.expert_matmul(x, *w.weight, int(experts), c.experts);
-  };
-  const ValueId inner = g.mul(g.silu(expert(n, m.gate)), expert(n, m.up)),
-                y = g.mix(expert(inner, m.down), c.weights);
+  const Graph::Routed c = choose(g, linear(g, n, m.router), m);
+  const ValueId y = g.mix(consult(g, n, m, c.experts), c.weights);
   return shared_width() > 0 ? g.add(y, shared(g, n, m)) : y;
 }
 
-Route Experts::router() const {
+Graph::Routed Experts::choose(Graph& g, ValueId scores, const Mixture& m) const {
   Route r;
   r.score = gating == kSigmoid ? Route::Score::sigmoid : Route::Score::soft_max;
   r.rank = group_rank, r.groups = groups, r.kept = kept_groups;
   r.k = int(chosen), r.normalised = normalised, r.scale = expert_scale;
-  return r;
+  return g.route(scores, r, m.bias.weight);
+}
+
+ValueId Experts::consult(Graph& g, ValueId x, const Mixture& m, ValueId chosen_experts) const {
+  const auto expert = [&](ValueId of, const Linear& w) {
+    return g.expert_matmul(of, *w.weight, int(experts), chosen_experts, w.bias);
+  };
+  const ValueId gates = expert(x, m.gate), ups = expert(x, m.up);
+  return expert(gate(g, gates, ups), m.down);
 }
 
 ValueId Experts::shared(Graph& g, ValueId n, const Mixture& m) const {

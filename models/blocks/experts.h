@@ -6,6 +6,12 @@
 
 namespace chaski {
 
+// Throws Error(bad_file) if a token cannot choose `chosen` of `experts`, or if a width is no whole
+// number of strips, in which experts are stored one below the other. Names of `widths` are for the
+// message.
+void expect_experts(const std::string& file, int64_t experts, int64_t chosen,
+                    std::initializer_list<std::pair<const char*, int64_t>> widths);
+
 class Experts : public Llama {
  public:
   void agree(const std::string& file) const override;
@@ -23,7 +29,7 @@ class Experts : public Llama {
   int gating = kSoftMax;
   bool normalised = true;  // the weights of a token's experts add up to 1
   float expert_scale = 1;
-  Bias router_bias = Bias::none;
+  Bias choice_bias = Bias::none;  // a bias of the scores for the choice only
   int groups = 1, kept_groups = 1;
   Route::Rank group_rank = Route::Rank::sum_of_two;
 
@@ -37,8 +43,13 @@ class Experts : public Llama {
   };
   Names names;
   // Hugging Face files have all gates and ups of a layer in one tensor: those of each expert one
-  // after the other.
-  bool gate_up_in_one = false;
+  // after the other, or their rows in turn.
+  bool gate_up_in_one = false, gate_up_rows_in_turn = false;
+  // In Hugging Face files the names of experts do not end in ".weight".
+  bool bare_in_hf = false;
+  // There an expert's matrices of gate and up, or that of down, are (in, out).
+  bool gate_up_transposed = false, down_transposed = false;
+  Bias router_bias = Bias::none, expert_bias = Bias::none;
 
   // Numbers of experts: all of a layer, and those of a token.
   // config.json has the first under one or more of `counts_in_hf`.
@@ -54,18 +65,24 @@ class Experts : public Llama {
 
   void feed_slots(Slots& slots, int64_t i) override;
   ValueId feed(Graph& g, ValueId n, size_t i) const override;
+  // The inner values of the experts, from their gates and ups.
+  virtual ValueId gate(Graph& g, ValueId gates, ValueId ups) const {
+    return g.mul(g.silu(gates), ups);
+  }
 
- private:
   struct Mixture {
     Linear router, bias, gate, up, down;
     GatedWeights shared;
     Linear shared_gate;
   };
-  bool has_experts(int64_t layer) const { return experts > 0 && layer >= dense_layers; }
-  int64_t shared_width() const { return shared_ffn > 0 ? shared_ffn : shared_count * expert_ffn; }
-  Route router() const;
-  ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
   std::vector<Mixture> mixtures;
+  // The experts' results of `x`, which has a row for each token or for each chosen expert.
+  ValueId consult(Graph& g, ValueId x, const Mixture& m, ValueId chosen_experts) const;
+  ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
+  // A token's experts and their weights.
+  virtual Graph::Routed choose(Graph& g, ValueId scores, const Mixture& m) const;
+  virtual bool has_experts(int64_t layer) const { return experts > 0 && layer >= dense_layers; }
+  int64_t shared_width() const { return shared_ffn > 0 ? shared_ffn : shared_count * expert_ffn; }
 };
 
 }  // namespace chaski

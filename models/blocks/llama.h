@@ -14,7 +14,9 @@ class Llama : public Decoder {
   Bias qkv_bias = Bias::maybe;
   bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
   bool head_norms = false;                                   // of each head's queries and keys
-  bool whole_norms = false;  // of the whole row of queries, and of that of keys
+  bool whole_norms = false;     // of the whole row of queries, and of that of keys
+  bool sinks = false;           // of attention, one a head
+  Bias norm_bias = Bias::none;  // other than none: layer norms instead of RMS norms
   const char *ffn_norm_name = "ffn_norm", *tokens_in_hf = "embed_tokens";
 
   // The feed-forward of layer `i`: its tensors, and what it adds to the residual stream. `n` is
@@ -25,6 +27,14 @@ class Llama : public Decoder {
   virtual void attend_slots(Slots& slots, int64_t i);
   virtual ValueId attend(Graph& g, ValueId n, size_t i) const {
     return attention(g, n, layers[i].attn, int(i));
+  }
+
+  const Weight* sinks_of(int layer) const override {
+    return layers[size_t(layer)].attn.sinks.weight;
+  }
+
+  ValueId norm(Graph& g, ValueId x, const Linear& w) const {
+    return norm_bias == Bias::none ? rms_norm(g, x, w) : layer_norm(g, x, w);
   }
 
   struct Layer {

@@ -9,7 +9,7 @@ import re
 import gguf
 import torch
 
-from golden_configs import ERNIE45, GLM4, GRANITE, HUNYUAN_DENSE, LLAMA, MISTRAL, QWEN2, QWEN3
+from golden_configs import ERNIE45, GEMMA4, GLM4, GRANITE, HUNYUAN_DENSE, LLAMA, MISTRAL, QWEN2, QWEN3
 
 # Six experts, of which a token reads three: powers of two would hide a wrong order of rows.
 QWEN3MOE = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "tie_word_embeddings")} | {
@@ -247,6 +247,94 @@ HUNYUAN_MOE = HUNYUAN_DENSE | {
     "num_shared_expert": [1, 1],
 }
 
+# With this original context yarn's ramp begins and ends between two frequencies, so truncate changes it.
+GPT_OSS = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "torch_dtype")} | {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "dtype": "float32",
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                     "original_max_position_embeddings": 32},
+    "rope_theta": 150000,
+    "sliding_window": 8,
+    "swiglu_limit": 7.0,
+}
+
+GEMMA4_EXPERTS = GEMMA4 | {
+    "attention_k_eq_v": True,
+    "enable_moe_block": True,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": GEMMA4["layer_types"][:3],
+    "moe_intermediate_size": 16,
+    "num_experts": 6,
+    "num_global_key_value_heads": 1,
+    "num_hidden_layers": 3,
+    "num_kv_shared_layers": 0,
+    "top_k_experts": 3,
+    "use_double_wide_mlp": False,
+}
+
+LLAMA4 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Llama4ForCausalLM"],
+    "model_type": "llama4_text",
+    "attention_chunk_size": 7,
+    "attn_scale": 0.4,
+    "attn_temperature_tuning": True,
+    "floor_scale": 5,
+    "head_dim": 16,
+    "interleave_moe_layer_step": 2,
+    "intermediate_size": 16,
+    "intermediate_size_mlp": 24,
+    "no_rope_layers": [],
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 1,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 6,
+    "use_qk_norm": True,
+}
+
+PHIMOE = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["PhiMoEForCausalLM"],
+    "model_type": "phimoe",
+    "attention_bias": True,
+    "intermediate_size": 16,
+    "lm_head_bias": True,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "original_max_position_embeddings": 64,
+    "rope_scaling": {"type": "longrope", "long_factor": [1.0, 1.1, 2.0, 4.0], "long_mscale": 1.25,
+                     "short_factor": [1.0, 1.0, 1.1, 1.5], "short_mscale": 1.25, "original_max_position_embeddings": 64},
+    "router_jitter_noise": 0.01,
+    "sliding_window": None,
+}
+
+DBRX = {
+    "architectures": ["DbrxForCausalLM"],
+    "model_type": "dbrx",
+    "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 5000.0},
+    "d_model": 32,
+    "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 3,
+                   "moe_normalize_expert_weights": 1.0},
+    "max_seq_len": 128,
+    "n_heads": 4,
+    "n_layers": 2,
+    "rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"},
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "vocab_size": 96,
+}
+
 # model_type: names in transformers' class -> names in published files. None: a tensor for each expert.
 PUBLISHED = {
     "qwen2_moe": None,
@@ -262,6 +350,8 @@ PUBLISHED = {
     "deepseek_v2": None,
     "deepseek_v3": None,
     "ernie4_5_moe": {"mlp.gate.moe_statics": "mlp.moe_statics"},
+    "phimoe": {".mlp.": ".block_sparse_moe.", "router.weight": "gate.weight", "gate_proj": "w1", "up_proj": "w3",
+               "down_proj": "w2"},
     "mixtral": {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
     "granitemoe": {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
                    "router.weight": "router.layer.weight"},
@@ -315,6 +405,45 @@ def in_stacks(weights):
         out[stem + "gate_up_proj"], out[stem + "down_proj"] = torch.cat(both, dim=1), out.pop(stem + "down_proj.weight")
     out = {k.replace("correction.bias", "correction_bias"): w for k, w in out.items()}
     return {k: w[None] if k.endswith("shared_expert_gate.weight") else w for k, w in out.items()}
+
+
+def gpt_oss_experts(weights):
+    """gpt-oss's gates and ups alternate, (experts, in, out). The package wants (experts, out, in), each with its name."""
+    out = {}
+    for name, w in weights.items():
+        if ".experts." in name:
+            bias = name.endswith("_bias")
+            stem, w = name.removesuffix("_bias"), w if bias else w.transpose(1, 2)
+            parts = {stem: w}
+            if stem.endswith("gate_up_proj"):
+                parts = {stem.replace("gate_up", "gate"): w[:, ::2], stem.replace("gate_up", "up"): w[:, 1::2]}
+            out |= {part + (".bias" if bias else ".weight"): v for part, v in parts.items()}
+        else:
+            out[name + ".weight" if name.endswith("sinks") else name] = w
+    return out
+
+
+def llama4_experts(weights):
+    """Llama 4's experts are (experts, in, out): the gates, then the ups. The package wants (experts, out, in)."""
+    out = {}
+    for name, w in weights.items():
+        if name.endswith("experts.gate_up_proj"):
+            gates, ups = w.transpose(1, 2).chunk(2, dim=1)
+            out |= {name.replace("gate_up", "gate") + ".weight": gates, name.replace("gate_up", "up") + ".weight": ups}
+        else:
+            out |= {name + ".weight": w.transpose(1, 2)} if name.endswith("experts.down_proj") else {name: w}
+    return out
+
+
+def dbrx_experts(weights, experts):
+    """DBRX's experts are one below the other; w2 is (in, out). The package wants (experts, out, in)."""
+    out = {}
+    for name, w in weights.items():
+        if ".experts." in name:
+            w = w.reshape(experts, -1, w.shape[-1])
+            name, w = name + ".weight", w.transpose(1, 2) if name.endswith("w2") else w
+        out[name] = w
+    return out
 
 
 def add_keys(writer, c):

@@ -78,6 +78,8 @@ def gemma4(writer, c):
     c = c | ({"global_head_dim": own[0]["head_dim"], "num_global_key_value_heads": own[0]["num_key_value_heads"]} if own else {})
     full, near, layers = c["global_head_dim"], c["head_dim"], c["num_hidden_layers"]
     ropes, readers = c["rope_parameters"], c["num_kv_shared_layers"]
+    if c.get("enable_moe_block"):
+        golden_experts.add_keys(writer, c | {"num_experts_per_tok": c["top_k_experts"]})
     writer.add_sliding_window_pattern(windows)
     writer.add_shared_kv_layers(readers)
     writer.add_embedding_length_per_layer_input(c["hidden_size_per_layer_input"])
@@ -111,6 +113,44 @@ def granite(writer, c):
 def granitemoe(writer, c):
     granite(writer, c)
     golden_experts.add_keys(writer, c)
+
+
+def gpt_oss(writer, c):
+    golden_experts.add_keys(writer, c)
+    writer.add_expert_feed_forward_length(c["intermediate_size"])
+
+
+def phimoe(writer, c):
+    rope = c["rope_scaling"]
+    golden_experts.add_keys(writer, c)
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_attn_factors(rope["short_mscale"])
+    for kind in ("long", "short"):
+        writer.add_tensor(f"rope_factors_{kind}.weight", np.array(rope[f"{kind}_factor"], np.float32))
+
+
+def llama4(writer, c):
+    golden_experts.add_keys(writer, c)
+    writer.add_feed_forward_length(c["intermediate_size_mlp"])
+    writer.add_expert_feed_forward_length(c["intermediate_size"])
+    writer.add_interleave_moe_layer_step(c["interleave_moe_layer_step"])
+    writer.add_sliding_window(c["attention_chunk_size"])
+    writer.add_attn_temperature_scale(c["attn_scale"])
+    writer.add_attn_temperature_length(c["floor_scale"])
+
+
+def dbrx_config(c):
+    """DBRX's numbers under the names of other models."""
+    attention, ffn = c["attn_config"], c["ffn_config"]
+    return c | {"max_position_embeddings": c["max_seq_len"], "hidden_size": c["d_model"], "num_hidden_layers": c["n_layers"],
+                "intermediate_size": ffn["ffn_hidden_size"], "num_attention_heads": c["n_heads"],
+                "num_key_value_heads": attention["kv_n_heads"], "rope_theta": attention["rope_theta"],
+                "layer_norm_eps": 1e-5, "num_experts": ffn["moe_num_experts"], "num_experts_per_tok": ffn["moe_top_k"]}
+
+
+def dbrx(writer, c):
+    golden_experts.add_keys(writer, c)
+    writer.add_clamp_kqv(c["attn_config"]["clip_qkv"])
 
 
 def cohere(writer, c):
@@ -185,6 +225,10 @@ FAMILIES = {
     "deepseek_v2": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
     "deepseek_v3": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
     "granitemoe": (ARCH.GRANITE_MOE, True, False, granitemoe),
+    "gpt_oss": (ARCH.GPT_OSS, False, False, gpt_oss),
+    "phimoe": (ARCH.PHIMOE, False, False, phimoe),
+    "dbrx": (ARCH.DBRX, False, False, dbrx),
+    "llama4_text": (ARCH.LLAMA4, False, False, llama4),
 }
 
 
@@ -227,6 +271,8 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
     """`config` is that of the transformers class, `weights` have the names of the model's own files. kind_of(name) returns
     the block format of a tensor that has one."""
     arch, interleaved, plus_one, own = FAMILIES[family]
+    if family == "dbrx":
+        config = dbrx_config(config)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_keys(writer, config)
     if own:
@@ -237,12 +283,22 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
         weights = gemma3n_weights(weights, config)
     if family == "bitnet":
         weights = bitnet_weights(weights)
+    if family == "gpt_oss":
+        weights = golden_experts.gpt_oss_experts(weights)
+    if family == "llama4_text":
+        weights = golden_experts.llama4_experts(weights)
+    if family == "dbrx":
+        weights = golden_experts.dbrx_experts(weights, config["num_experts"])
     if family in golden_experts.PUBLISHED:
         weights = golden_experts.stacked(weights)
     if arch == ARCH.DEEPSEEK2:
         weights = golden_experts.with_matrices_of_heads(weights, config)
     for name, tensor in weights.items():
         w = tensor.float().numpy()
+        if name.endswith((".router.scale", ".router.per_expert_scale")):
+            kind = gguf.MODEL_TENSOR.FFN_DOWN_EXP if "per_expert" in name else gguf.MODEL_TENSOR.FFN_GATE_INP
+            writer.add_tensor(gguf.TENSOR_NAMES[kind].format(bid=name.split(".")[2]) + ".scale", w)
+            continue
         part = name.split(".")[-2]
         if interleaved and part in heads:
             w = permute(w, heads[part])

@@ -15,8 +15,9 @@ import golden_gguf_gpt
 import golden_shelf
 import golden_shelf_gguf
 from golden_configs import *
-from golden_experts import (BAILINGMOE2, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V2_LITE, DEEPSEEK_V3, DOTS1, ERNIE45MOE, EXAONE_MOE, GLM4MOE,
-                            GRANITEMOE, HUNYUAN_MOE, MINIMAX_M2, MIXTRAL, MOONLIGHT, OLMOE, QWEN2MOE, QWEN3MOE)
+from golden_experts import (BAILINGMOE2, DBRX, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V2_LITE, DEEPSEEK_V3, DOTS1, ERNIE45MOE, EXAONE_MOE,
+                            GEMMA4_EXPERTS, GLM4MOE, GPT_OSS, GRANITEMOE, HUNYUAN_MOE, LLAMA4, MINIMAX_M2, MIXTRAL, MOONLIGHT, OLMOE,
+                            PHIMOE, QWEN2MOE, QWEN3MOE)
 from golden_twins import TWINS, load_twin, ternary, ungated
 from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, write_golden,
                             write_json)
@@ -224,6 +225,9 @@ MODELS = {
     "gemma4_per_layer": (
         "layers without a window as transformers 5.23 saves them, one by one, with one key head of their own",
         GEMMA4_PER_LAYER, torch.float32, 24, {"sliding_window": 6}),
+    "gemma4_experts": (
+        "3 of 6 experts a token in addition to the feed-forward, each with norms, a scale and a router of their own",
+        GEMMA4_EXPERTS, torch.float32, 24, {"top_k_experts": 2}),
     "qwen3": (
         "norms of queries and keys, heads wider together than the model, tied head",
         QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
@@ -278,6 +282,19 @@ MODELS = {
     "granitemoe": (
         "3 of 6 experts a token, their weights add up to 1; all experts of a layer in two tensors; four scales",
         GRANITEMOE, torch.float32, 24, {"num_experts_per_tok": 2}),
+    "gpt_oss": (
+        "3 of 6 experts a token, with biases and limits; sinks; windows in two of three layers; yarn without truncation",
+        GPT_OSS, torch.float32, 32, {"rope_scaling": GPT_OSS["rope_scaling"] | {"truncate": True}}),
+    "phimoe": (
+        "two of 6 experts a token by the sparse mixer; layer norms and biases, also on the logits; longrope",
+        PHIMOE, torch.float32, 32, {"router_jitter_noise": 0.3}),
+    "llama4": (
+        "one of 6 experts a token in every second layer, its input times a sigmoid; blocks of 7 cells, and a layer without "
+        "positions whose queries grow with every 5 of them",
+        LLAMA4, torch.float32, 32, {"attention_chunk_size": 8}),
+    "dbrx": (
+        "3 of 6 experts a token, one below the other in a tensor; q, k and v in one and clipped; layer norms without biases",
+        DBRX, torch.float32, 24, {"attn_config": DBRX["attn_config"] | {"clip_qkv": 0.5}}),
     "mistral3": (
         "yarn without its factor on cos and sin, queries that grow with every 16 positions",
         MISTRAL3, torch.float32, 60,
@@ -322,7 +339,7 @@ MODELS = {
 MODELS |= dict.fromkeys(golden_shelf.MODELS)
 
 # Session lengths that differ from the model's context.
-CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60}
+CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60, "phimoe": 64}
 
 
 def write_shelf_model(out, name):

@@ -10,13 +10,17 @@ second scale for the whole tensor.
 """
 
 import bitsandbytes.functional as bnb
+import gguf
 import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+import golden_gguf
 import golden_models
 import golden_weights
+from golden_experts import GPT_OSS
 from golden_weights import rng_for, write_json
 
 GROUP = 32
@@ -163,7 +167,42 @@ def pack_compressed(name, w, config):
 OTHERS = {"bitsandbytes": pack_bitsandbytes, "fp8": pack_fp8, "compressed-tensors": pack_compressed}
 
 
+def pack_mxfp4(w):
+    """Experts (experts, in, out) as gpt-oss's files have them: codes and scales of (experts, out, in), and their values."""
+    blocks = w.transpose(1, 2).reshape(w.shape[0], w.shape[2], -1, 32)
+    power = torch.floor(torch.log2(blocks.abs().amax(-1, keepdim=True))) - 2
+    codes = ((blocks.abs() / 2**power)[..., None] - E2M1).abs().argmin(-1) + 8 * (blocks < 0)
+    codes = codes.to(torch.uint8)
+    packed, scales = codes[..., ::2] | codes[..., 1::2] << 4, (power[..., 0] + 127).to(torch.uint8)
+    return packed.contiguous(), scales, convert_moe_packed_tensors(packed, scales, dtype=torch.float32)
+
+
+def write_mxfp4(out):
+    """gpt-oss with packed experts, as a folder and as GGUF; transformers unpacks them."""
+    folder = out / "mxfp4"
+    folder.mkdir(parents=True, exist_ok=True)
+    config, tensors, plain = GPT_OSS | {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}, {}, {}
+    for key, w in golden_weights.random_weights("packed/mxfp4", config, torch.float32).items():
+        tensors[key] = plain[key] = w
+        if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            del tensors[key]
+            tensors[key + "_blocks"], tensors[key + "_scales"], plain[key] = pack_mxfp4(w)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    method = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                  "model.embed_tokens", "lm_head"]}
+    write_json(folder / "config.json", config | {"quantization_config": method})
+    kind = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(
+        kind, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32)
+    model.load_state_dict(plain)
+    tokens = golden_weights.some_tokens("packed/mxfp4", 32, config["vocab_size"])
+    golden_weights.write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, "gpt-oss with MXFP4 experts")
+    golden_gguf.write_gguf(folder / "model.gguf", config, "gpt_oss", plain,
+                           lambda name: gguf.GGMLQuantizationType.MXFP4 if name.endswith("exps.weight") else None)
+
+
 def write_packed(out):
+    write_mxfp4(out)
     _, base_config, _, n_tokens, _ = golden_models.MODELS["llama_gqa_untied"]
     for name, (what, method) in FOLDERS.items():
         other = OTHERS.get(method["quant_method"])

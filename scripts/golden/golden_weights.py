@@ -45,7 +45,9 @@ def renamed(weights, names):
 def random_tensor(name, shape, rng):
     """Weights much larger than the usual 0.02, so that attention is sharp and every tensor affects the logits."""
     x = rng.standard_normal(shape)
-    if name.endswith(".bias"):
+    if name.endswith("gate_up_proj_bias"):  # gpt-oss limits the sums to 7
+        return 4 * x
+    if name.endswith((".bias", "_bias")):
         return 0.2 * x
     if name.endswith("correction_bias"):  # scores of a router, from 0 to 1, get it added
         return 0.1 * x

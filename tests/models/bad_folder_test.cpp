@@ -64,7 +64,7 @@ TEST_CASE("bad/packed weights") {
   };
   refused(
       "quant_method is \"hqq\", expected gptq, awq, bitsandbytes, fp8, fbgemm_fp8, "
-      "compressed-tensors, modelopt or bitnet, or a folder saved unpacked",
+      "compressed-tensors, modelopt, mxfp4 or bitnet, or a folder saved unpacked",
       R"("quant_method": "hqq")");
   refused("format is \"marlin-24\", expected float-quantized, ",
           R"("quant_method": "compressed-tensors", "format": "marlin-24")");

@@ -209,9 +209,10 @@ std::string look_up(const Key& key, const Json& config, Metadata& meta) {
   if (key.hf_ignored && key.hf_ignored()) return key.ours;
   const std::string& place = place_in(config, key.hf);
   const Json value = at(config, is_of_list(place) ? place.substr(0, place.find("[].")) : place);
+  const bool empty = key.hf_no_empty && value.is_array() && value.size() == 0;
   if (value.present() && is_of_list(place))
     meta.set(key.ours, to_value(list_at(key, config, place)));
-  else if (value.present())
+  else if (value.present() && !empty)
     meta.set(key.ours, to_value(read(key, value)));
   else if (key.hf_required)
     value.wrong(kind_name(key.kind));

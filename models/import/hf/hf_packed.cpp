@@ -29,8 +29,8 @@ Method method_of(const Json& config) {
   m.awq = name.str() == "awq";
   if (!m.awq && name.str() != "gptq")
     name.wrong(
-        fmt::format("gptq, awq, bitsandbytes, fp8, fbgemm_fp8, compressed-tensors, modelopt "
-                    "or bitnet, {}",
+        fmt::format("gptq, awq, bitsandbytes, fp8, fbgemm_fp8, compressed-tensors, modelopt, "
+                    "mxfp4 or bitnet, {}",
                     kUnpackedInstead));
   const int64_t bits = config["bits"].integer();
   if (bits != 4 && (m.awq || (bits != 2 && bits != 8)))
@@ -232,6 +232,7 @@ std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<Saf
   const std::string name = config["quant_method"].str();
   if (name == "bitnet") return {};
   if (name == "bitsandbytes") return take_bitsandbytes(tensors);
+  if (name == "mxfp4") return take_mxfp4(tensors);
   for (const std::string_view scaled : {"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"})
     if (name == scaled) return take_scaled(config, tensors);
   const Method method = method_of(config);

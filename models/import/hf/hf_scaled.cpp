@@ -320,6 +320,32 @@ PackedTensor nvfp4(const std::string& name, const SafeTensor& w, const SafeTenso
           }};
 }
 
+// Experts (experts, outputs, blocks, 16): two codes a byte, the first in the lower half; and a
+// scale for each block.
+PackedTensor mxfp4_experts(Names& names, const std::string& name, const SafeTensor& w) {
+  const SafeTensor& scales = names.need(w, name + "_scales");
+  expect_dtype(w, "U8"), expect_dtype(scales, "U8");
+  constexpr int64_t kBytes = MXFP4::kBlock / 2;
+  if (w.shape.size() != 4 || w.shape[3] != kBytes)
+    refuse(w, shape_of_tensor(w), fmt::format("(experts, outputs, blocks, {})", kBytes));
+  const int64_t rows = w.shape[0] * w.shape[1], blocks = w.shape[2];
+  if (scales.shape != std::vector<int64_t>(w.shape.begin(), w.shape.end() - 1))
+    refuse(scales, shape_of_tensor(scales),
+           fmt::format("({}, {}, {})", w.shape[0], w.shape[1], w.shape[2]));
+  return {
+      name, w.file, Format::mxfp4, rows, blocks * MXFP4::kBlock, [=](int64_t row, std::byte* dst) {
+        for (int64_t b = 0; b < blocks; ++b) {
+          const int64_t block = row * blocks + b;
+          MXFP4::Block out{byte_at(scales, block), {}};
+          for (int i = 0; i < MXFP4::kBlock; ++i) {
+            const int pair = byte_at(w, block * kBytes + i / 2);
+            out.q[i % kBytes] |= uint8_t((pair >> 4 * (i % 2) & 15) << (i < kBytes ? 0 : 4));
+          }
+          put_block(out, b, dst);
+        }
+      }};
+}
+
 float one_number(const SafeTensor& t) {
   expect_numbers(t), expect_count(t, 1);
   return number_at(t, 0);
@@ -361,6 +387,19 @@ std::vector<PackedTensor> take_bitsandbytes(std::vector<SafeTensor>& tensors) {
       out.push_back(llm_int8(names, w, *scb));
     else
       continue;
+    names.find(w.name);
+  }
+  names.drop_used();
+  return out;
+}
+
+std::vector<PackedTensor> take_mxfp4(std::vector<SafeTensor>& tensors) {
+  Names names(tensors);
+  std::vector<PackedTensor> out;
+  for (const SafeTensor& w : names.all()) {
+    std::string_view stem = w.name;
+    if (!drop_suffix(stem, "_blocks")) continue;
+    out.push_back(mxfp4_experts(names, std::string(stem), w));
     names.find(w.name);
   }
   names.drop_used();

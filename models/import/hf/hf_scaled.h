@@ -6,10 +6,11 @@
 //   fp8, fbgemm_fp8,            e4m3 or 8-bit integers with scales for blocks, rows or the whole
 //   compressed-tensors,         tensor, also packed in words; NVFP4 with a scale for the whole
 //   modelopt                    tensor.
+//   mxfp4                       gpt-oss's experts
 //
-// The several tensors of a weight become one, of format nf4, fp4, f8s, q4_0, q8, q8f or nvfp4s,
-// with the same values. Settings for rounding activations are ignored because chaski does not round
-// them that way.
+// The several tensors of a weight become one, of format nf4, fp4, f8s, q4_0, q8, q8f, nvfp4s or
+// mxfp4, with the same values. Settings for rounding activations are ignored because chaski does
+// not round them that way.
 #pragma once
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ namespace chaski {
 
 // Remove the packed weights from `tensors` and return them. Throw Error(bad_file).
 std::vector<PackedTensor> take_bitsandbytes(std::vector<SafeTensor>& tensors);
+std::vector<PackedTensor> take_mxfp4(std::vector<SafeTensor>& tensors);
 // `config` is the folder's quantization_config.
 std::vector<PackedTensor> take_scaled(const Json& config, std::vector<SafeTensor>& tensors);
 

@@ -216,9 +216,12 @@ class HfImport {
 
   void take(PackedTensor t) {
     const auto [first, last] = slots_for(t.name, t.file);
-    for (auto at = first; at != last; ++at)
-      source_.tensors.push_back(matrix_for(at->second, at->second.hf_order, t.format, t.read,
-                                           t.rows, t.cols, t.file, t.name));
+    for (auto at = first; at != last; ++at) {
+      RowOrder order = at->second.hf_order;
+      if (at->second.role == Role::experts) order.transposed = false;  // packed along the inputs
+      source_.tensors.push_back(
+          matrix_for(at->second, order, t.format, t.read, t.rows, t.cols, t.file, t.name));
+    }
     if (t.order.empty()) return;
     for (auto at = first; at != last; ++at) {
       if (at->second.role != Role::matmul)
@@ -259,6 +262,10 @@ class HfImport {
     const bool matrix = t.shape.size() >= 2;
     for (auto at = first; at != last; ++at) {
       const TensorSlot& slot = at->second;
+      if (slot.role == Role::experts && slot.hf_order.transposed) {
+        source_.tensors.push_back(transposed_experts(slot, t));
+        continue;
+      }
       int64_t rows = stacked  ? t.shape[0] * t.shape[1]
                      : matrix ? t.shape[0]
                               : 1,
@@ -278,6 +285,26 @@ class HfImport {
       if (slot.hf_unit_rows && matrix)
         source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
     }
+  }
+
+  // A tensor (experts, in, out) or (experts * in, out).
+  static TensorSource transposed_experts(const TensorSlot& slot, const SafeTensor& t) {
+    if (t.shape.size() < 2 || t.shape[0] % slot.experts)
+      fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected {} experts", t.file,
+           escaped(t.name), fmt::join(t.shape, ", "), slot.experts);
+    const int64_t outputs = t.shape.back(),
+                  cols = t.shape.size() == 3 ? t.shape[1] : t.shape[0] / slot.experts;
+    const size_t item = row_bytes(*t.format, 1);
+    RowOrder order = slot.hf_order;
+    order.transposed = false;
+    return matrix_for(
+        slot, order, *t.format,
+        [=, data = t.data](int64_t row, std::byte* dst) {
+          const std::byte* from = data + (row / outputs * cols * outputs + row % outputs) * item;
+          for (int64_t c = 0; c < cols; ++c)
+            std::memcpy(dst + c * item, from + c * outputs * item, item);
+        },
+        slot.experts * outputs, cols, t.file, t.name);
   }
 
   // transformers drops a tensor that config.json says the model does not have. Packed models have

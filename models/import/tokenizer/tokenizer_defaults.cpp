@@ -82,16 +82,21 @@ void complete_tokenizer(Metadata& meta) {
 }
 
 std::vector<int64_t> guessed_eos_ids(const Metadata& meta) {
-  constexpr std::string_view kEnds[] = {"<|eot_id|>",      "<|eom_id|>",    "<|im_end|>",
-                                        "<|end|>",         "<end_of_turn>", "<|endoftext|>",
-                                        "<|end_of_text|>", "<|end_story|>"};
+  constexpr std::string_view kEnds[] = {
+      "<|eot_id|>",    "<|eom_id|>",      "<|im_end|>",    "<|end|>",    "<end_of_turn>",
+      "<|endoftext|>", "<|end_of_text|>", "<|end_story|>", "<|return|>", "<|call|>"};
   std::vector<int64_t> ids;
   for (const char* key : {"tokenizer.eos_id", "tokenizer.eot_id"})
     if (meta.has(key)) ids.push_back(meta.integer(key));
   const auto& tokens = meta.strs("tokenizer.tokens");
   const auto& types = meta.ints("tokenizer.types");
+  const auto has = [&](std::string_view piece) {
+    return std::find(tokens.begin(), tokens.end(), piece) != tokens.end();
+  };
+  // In gpt-oss's format <|end|> ends a message, not the answer.
+  const bool channels = has("<|channel|>") && has("<|return|>");
   for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
-    if (types[i] == kControl &&
+    if (types[i] == kControl && !(channels && tokens[i] == "<|end|>") &&
         std::find(std::begin(kEnds), std::end(kEnds), tokens[i]) != std::end(kEnds))
       ids.push_back(i);
   std::sort(ids.begin(), ids.end());
