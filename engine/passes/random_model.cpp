@@ -18,6 +18,7 @@ struct NamedShape {
   int64_t experts = 0, chosen = 0, expert_ffn = 0;
   int64_t dense_layers = 0, shared_experts = 0;
   int64_t rope_dim = 0, latent_rank = 0, value_dim = 0;  // 0: as usual, no latent attention
+  int64_t window = 0;
 };
 
 // From the models' published configurations.
@@ -53,6 +54,8 @@ constexpr NamedShape kShapes[] = {
      128},
     {"glm-4.5-air", "glm4moe", 4096, 4, 10944, 151552, 131072, 96, 8, 128, false, 46, 128, 8, 1408,
      1, 1, 64},
+    {"gpt-oss-20b", "gpt-oss", 2880, 12, 2880, 201088, 131072, 64, 8, 64, false, 24, 32, 4,
+     2880,          0,         0,    0,  0,    0,      128},
 };
 
 const NamedShape& shape_named(const std::string& name) {
@@ -95,6 +98,7 @@ Metadata metadata_of(const NamedShape& s) {
     m.set_int("model.query_rank", 0);
     m.set_int("model.expert_gating_func", 1);  // soft-max, as in DeepSeek V2
   }
+  if (s.window > 0) m.set_int("model.sliding_window", s.window);
   return m;
 }
 

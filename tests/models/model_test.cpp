@@ -205,6 +205,21 @@ TEST_CASE("model: Hugging Face folders with packed weights, which keep their val
   }
 }
 
+// The experts of gpt-oss's own files, in the order of rows and codes of two programs.
+TEST_CASE("model: MXFP4 experts of a Hugging Face folder and of a GGUF file have the same bits") {
+  const std::string folder = golden("packed/mxfp4");
+  const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
+  for (const std::string& file : {folder, folder + "/model.gguf"}) {
+    CHECK(logit_error(file, g, Format::f32) <= 3e-2);
+    for (const char* name : {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"})
+      CHECK(import_model(file).find("layer.0." + std::string(name))->info.format == Format::mxfp4);
+  }
+  CHECK(logits_of(folder, g, Format::f32) == logits_of(folder + "/model.gguf", g, Format::f32));
+  const TempFolder temp;
+  export_gguf(temp / "model.gguf", import_model(folder));
+  CHECK(logits_of(folder, g, Format::f32) == logits_of(temp / "model.gguf", g, Format::f32));
+}
+
 TEST_CASE("model: the shared models") {
   for (const char* name : {"TinyStories-656K", "llama-2-tiny-random.gguf"}) {
     const std::string model = data("models/") + name,
