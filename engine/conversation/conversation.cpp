@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/conversation/answer_rules.h"
+#include "engine/conversation/channels.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -34,8 +35,13 @@ Conversation::Conversation(const ConversationModel& model, const ConversationOpt
       tool_calling_(tools_, format_, template_text(model, options.chat_template), model.tokenizer,
                     model.name),
       system_(options.system) {
-  thinks_by_itself_ = shows_thoughts(template_text(model, options.chat_template));
+  read_template(options.chat_template);
   clear();
+}
+
+void Conversation::read_template(const TemplateChoice& choice) {
+  const std::string text = template_text(*model_, choice);
+  thinks_by_itself_ = shows_thoughts(text), channels_ = Channels::used_by(text);
 }
 
 void Conversation::change_model(const ConversationModel& model,
@@ -45,7 +51,7 @@ void Conversation::change_model(const ConversationModel& model,
                       model.name);
   model_.emplace(model);
   format_ = std::move(format), tool_calling_ = std::move(calling);
-  thinks_by_itself_ = shows_thoughts(template_text(model, chat_template));
+  read_template(chat_template);
   rewriting_reported_ = false;
 }
 
@@ -65,8 +71,11 @@ std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt,
                                           std::optional<size_t>* rewritten) const {
   std::vector<size_t> sources;
-  const std::vector<ChatMessage> shown = tool_calling_.shown(messages, &sources);
+  std::vector<ChatMessage> shown = tool_calling_.shown(messages, &sources);
+  for (ChatMessage& m : shown)
+    if (channels_ && m.role == "assistant") m.content = Channels::without_thought(m.content);
   std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
+  if (channels_ && add_generation_prompt && !thinks_) append_final_channel(tokens);
   if (rewritten && *rewritten) *rewritten = sources[**rewritten];
   return tokens;
 }
@@ -208,6 +217,7 @@ bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
 // Appends the beginning of an answer as the tokens of text in the middle of an answer. Only the
 // marks around a thought become control tokens.
 void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& prompt) const {
+  if (channels_ && thinks_) append_final_channel(prompt);
   constexpr std::string_view kOpens = "<think>\n", kCloses = "\n</think>\n\n";
   // Text before it keeps the tokenizer from adding a space at the start.
   std::vector<Tokenizer::Part> parts = {{"\n"}};
@@ -224,6 +234,12 @@ void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& 
   parts.push_back({rest, false, true});
   const std::vector<TokenId> tokens = model_->tokenizer.encode_parts(parts);
   prompt.insert(prompt.end(), tokens.begin() + ptrdiff_t(before), tokens.end());
+}
+
+// Begins the text of the answer in a format with channels. So it has no thought.
+void Conversation::append_final_channel(std::vector<TokenId>& prompt) const {
+  const auto tokens = model_->tokenizer.encode_with_control(Channels::kFinal);
+  prompt.insert(prompt.end(), tokens.begin(), tokens.end());
 }
 
 void Conversation::expect_room(std::span<const TokenId> prompt) const {
@@ -269,6 +285,9 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     GenerateOptions all = options;
     for (const std::string& text : format_.stop_strings()) all.stop.push_back(text);
     all.spelled = tool_calling_.spelled();
+    if (channels_)
+      for (const std::string_view mark : Channels::kMarks)
+        if (const auto token = model_->tokenizer.find(mark)) all.spelled.push_back(*token);
     all.keep = options.context_policy == ContextPolicy::stop ? 0 : kept_by_shift(prompt);
     all.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
       if (options.on_token) options.on_token(token, log_probabilities);
@@ -285,13 +304,30 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     } else if (begun.empty()) {
       constrain(prompt, all);
     }
+    const bool in_text =
+        channels_ && (!thinks_ || !begun.empty() || forced || all.rules || all.grammar);
+    if (in_text && thinks_ && begun.empty() && !forced) append_final_channel(prompt);
+    std::optional<Channels> channels;
+    if (channels_) channels.emplace(in_text);
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
     stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, calls_before, on_event);
     stream->push(answer.text);
-    answer.result = generate(prompt, all, [&](std::string_view part) {
+    std::string read;  // from channels
+    const auto take = [&](std::string_view part) {
       stream->push(part);
       on_event({AnswerEvent::Kind::generated, part});
+    };
+    answer.result = generate(prompt, all, [&](std::string_view part) {
+      if (!channels) return take(part);
+      const std::string text = channels->push(part);
+      read += text;
+      if (!text.empty()) take(text);
     });
+    if (channels) {
+      const std::string rest = channels->flush();
+      if (!rest.empty()) take(rest);
+      answer.result.text = read + rest;
+    }
     stream->end();
     answer.thought = stream->thought();
     answer.text += answer.result.text;

@@ -124,11 +124,14 @@ class Conversation {
   void append_begun(const std::string& begun, std::vector<TokenId>& prompt) const;
   void expect_room(std::span<const TokenId> prompt) const;
   bool ends_in_thought(std::span<const TokenId> prompt) const;
+  void append_final_channel(std::vector<TokenId>& prompt) const;
+  void read_template(const TemplateChoice& choice);
   std::vector<ChatMessage>::iterator find_question();
 
   std::optional<ConversationModel> model_;  // optional: references cannot be assigned
   bool thinks_;
   bool thinks_by_itself_ = false;  // answers may begin with a thought that the prompt does not open
+  bool channels_ = false;          // answers are messages in channels (channels.h)
   ToolOptions tools_;
   ChatTemplate format_;
   ToolCalling tool_calling_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/conversation/channels.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -258,6 +259,9 @@ bool OwnTemplate::takes_tools() const {
 }
 
 bool OwnTemplate::thinking_can_be_off() const {
+  if (shows(std::vector<ChatMessage>{{"user", std::string(kQuestion)}, {"assistant", "There."}},
+            Channels::kMarks[1]))
+    return true;  // Conversation opens the final channel
   const ChatMessage question{"user", std::string(kQuestion)};
   return !jinja::same(run({&question, 1}, true, {{"enable_thinking", jinja::Value(true)}}),
                       run({&question, 1}, true, {{"enable_thinking", jinja::Value(false)}}));

@@ -251,6 +251,11 @@ TEST_CASE("import/gguf control pieces spelled like an end end an answer") {
   // 3 is a normal piece
   CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") ==
         Numbers{1, 2});
+  // gpt-oss's <|end|> ends a message of its answer.
+  g.drop("tokenizer.ggml.tokens")
+      .strs("tokenizer.ggml.tokens", {"<unk>", "<|end|>", "<|return|>", "<|channel|>", "b"});
+  CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") ==
+        Numbers{2});
 }
 
 TEST_CASE("import/gguf vocabularies") {

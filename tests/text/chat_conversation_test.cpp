@@ -22,8 +22,10 @@ constexpr const char* kAddTool =
 
 class Talk {
  public:
-  explicit Talk(int context = 10000, ConversationOptions options = {})
-      : model_(kTalkTemplate),
+  explicit Talk(int context = 10000, ConversationOptions options = {},
+                const char* chat_template = kTalkTemplate,
+                const std::vector<std::string>& control = kControl)
+      : model_(chat_template, control),
         conversation({model_.meta, *model_.tokenizer, context, "mini"}, std::move(options)) {}
 
   // The generated text comes in pieces of `piece` bytes. Returns the events, one in each line.
@@ -66,6 +68,16 @@ class Talk {
   GenerateOptions used;  // for it
 };
 
+// In the style of gpt-oss.
+constexpr const char* kChannels =
+    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
+    "{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}";
+Talk talk_in_channels(ConversationOptions options = {}) {
+  return Talk(10000, std::move(options), kChannels,
+              {"<s>", "</s>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"});
+}
+
 ConversationOptions with_tools(const std::string& choice) {
   return {"", true, {Tools::parse("tools.json", kAddTool), choice}};
 }
@@ -95,6 +107,47 @@ TEST_CASE("chat: a conversation sends thinking, text and tool calls as events") 
     CHECK_EQ(talk.conversation.take_back(), "And 2 + 2?");
     CHECK_EQ(talk.conversation.last_answer()->content, "Two.");
   }
+}
+
+TEST_CASE("chat: messages in channels become a thought and text") {
+  for (const size_t piece : {1, 3, 100}) {
+    CAPTURE(piece);
+    Talk talk = talk_in_channels();
+    talk.conversation.ask("1 + 1?");
+    CHECK_EQ(talk.answer("<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>"
+                         "analysis<|message|>2<|end|><|start|>assistant<|channel|>final<|message|>"
+                         "Two < 3",
+                         piece),
+             "thinking: <think>\nso\n\n2\n</think>\ntext: \n\nTwo < 3\nfinish: end");
+    CHECK(talk.used.spelled.size() == 4);
+    // The prompt of the next answer has no thought.
+    talk.conversation.ask("And 2 + 2?");
+    CHECK_EQ(talk.answer("<|channel|>final<|message|>Four", piece), "text: Four\nfinish: end");
+    CHECK(contains(talk.prompt, "assistant⟦<|channel|>⟧final⟦<|message|>⟧Two < 3⟦<|end|>⟧"));
+    CHECK(talk.prompt.ends_with("2?⟦<|end|>⟧⟦<|start|>⟧assistant"));
+    // A call is a message for the reader, and so is text without any mark.
+    talk.conversation.ask("?");
+    CHECK_EQ(talk.answer(" to=functions.add<|channel|>commentary json<|message|>{}", piece),
+             "text: {}\nfinish: end");
+    talk.conversation.ask("?");
+    CHECK_EQ(talk.answer("Plain", piece), "text: Plain\nfinish: end");
+    talk.conversation.ask("?");
+    CHECK_EQ(talk.answer("<|channel|>analysis<|message|>never ends", piece),
+             "thinking: <think>\nnever ends\nfinish: end");
+  }
+}
+
+TEST_CASE("chat: the final channel is opened where an answer must not think") {
+  ConversationOptions quiet;
+  quiet.thinks = false;
+  Talk talk = talk_in_channels(quiet);
+  talk.conversation.ask("1 + 1?");
+  CHECK_EQ(talk.answer("Two", 1), "text: Two\nfinish: end");
+  CHECK(talk.prompt.ends_with("assistant⟦<|channel|>⟧final⟦<|message|>⟧"));
+  Talk begun = talk_in_channels();
+  begun.conversation.set_messages({{"user", "1 + 1?"}, {"assistant", "It is"}});
+  CHECK_EQ(begun.answer(" two", 1), "text:  two\nfinish: end");
+  CHECK(begun.prompt.ends_with("assistant⟦<|channel|>⟧final⟦<|message|>⟧It is"));
 }
 
 TEST_CASE("chat: an answer that was begun is continued, and the events hold only the rest") {

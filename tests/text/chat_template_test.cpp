@@ -394,3 +394,14 @@ TEST_CASE("chat: real models with their own templates") {
                  1);
   }
 }
+
+TEST_CASE("chat: gpt-oss's answers continue after the end of a message") {
+  const std::vector<std::string> ends = {"<s>", "</s>", "<|end|>", "<|return|>", "<|call|>"};
+  const auto phi = Tokenizer::make(mini_vocabulary(ends, ""));
+  CHECK(phi->is_end(*phi->find("<|end|>")));
+  std::vector<std::string> with_channels = ends;
+  with_channels.push_back("<|channel|>");
+  const auto gpt_oss = Tokenizer::make(mini_vocabulary(with_channels, ""));
+  CHECK_FALSE(gpt_oss->is_end(*gpt_oss->find("<|end|>")));
+  for (const char* end : {"<|return|>", "<|call|>"}) CHECK(gpt_oss->is_end(*gpt_oss->find(end)));
+}

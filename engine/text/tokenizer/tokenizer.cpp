@@ -17,19 +17,9 @@ namespace {
 // <|endoftext|>, although every answer ends with <|end|>). Without this list such a model would
 // never stop.
 constexpr std::string_view kEndings[] = {
-    "</s>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "<|end|>",
-    "<|EOT|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<end_of_turn>",
-    "<|end_of_turn|>",
-    "<｜end▁of▁sentence｜>",
+    "</s>",          "<|endoftext|>",   "<|end_of_text|>", "<|im_end|>", "<|eot_id|>",
+    "<|eom_id|>",    "<|eot|>",         "<|end|>",         "<|EOT|>",    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|return|>",      "<|call|>",   "<｜end▁of▁sentence｜>",
 };
 // Other control tokens. Files sometimes mark them as user-defined, which would let any user type
 // them.
@@ -145,8 +135,12 @@ void Tokenizer::read_ends(const Metadata& meta) {
            meta.origin, id, size());
     ends_.push_back(static_cast<TokenId>(id));
   }
+  // In gpt-oss's format <|end|> ends a message, after which the answer continues in another
+  // channel.
+  const bool channels = find("<|channel|>") && find("<|return|>");
   for (std::string_view text : kEndings)
-    if (const auto id = find(text); id && is_control(*id)) ends_.push_back(*id);
+    if (const auto id = find(text); id && is_control(*id) && !(channels && text == "<|end|>"))
+      ends_.push_back(*id);
   std::erase(ends_, -1);
   for (TokenId id : ends_) types_[id] = TokenType::control;
   if (bos_ >= 0) types_[bos_] = TokenType::control;

@@ -1,0 +1,83 @@
+#include "engine/conversation/channels.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/conversation/thoughts.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr std::string_view kOpens = "<think>\n", kCloses = "\n</think>\n\n", kEnd = "<|end|>",
+                           kChannel = "<|channel|>", kMessage = "<|message|>";
+constexpr size_t kLongestHeader = 200;  // bytes; a longer one is text without marks
+
+}  // namespace
+
+std::string Channels::without_thought(const std::string& content) {
+  if (!content.starts_with(kOpens)) return content;
+  const size_t end = content.find(kCloses);
+  return end == std::string::npos ? "" : content.substr(end + kCloses.size());
+}
+
+std::string Channels::push(std::string_view piece) {
+  held_ += piece;
+  std::string out;
+  while (step(out)) {
+  }
+  return out;
+}
+
+// Returns false if the next piece is needed.
+bool Channels::step(std::string& out) {
+  if (held_.empty()) return false;
+  if (where_ == Where::header) return read_header(out);
+  const size_t end = held_.find(kEnd);
+  const size_t certain = end == std::string::npos ? held_.size() - mark_begun(held_, kEnd) : end;
+  out.append(held_, 0, certain);
+  held_.erase(0, end == std::string::npos ? certain : end + kEnd.size());
+  if (end == std::string::npos) return false;
+  where_ = Where::header;
+  return true;
+}
+
+bool Channels::read_header(std::string& out) {
+  const size_t message = held_.find(kMessage);
+  const std::string_view header = std::string_view(held_).substr(0, message);
+  if (message == std::string::npos) {
+    const size_t first = std::min(header.size(), size_t{2});
+    const bool marked =
+        std::string_view("<|").starts_with(header.substr(0, first)) || header.starts_with(" to=");
+    if (marked && header.size() <= kLongestHeader) return false;
+    begin_text(out);
+    return true;
+  }
+  const size_t channel = header.find(kChannel);
+  const std::string_view name =
+      channel == std::string_view::npos ? "" : header.substr(channel + kChannel.size());
+  const bool thought = name.starts_with("analysis") && !answered_;
+  held_.erase(0, message + kMessage.size());
+  if (!thought) {
+    begin_text(out);
+    return true;
+  }
+  out += thinking_ ? "\n\n" : kOpens;
+  thinking_ = true, where_ = Where::thought;
+  return true;
+}
+
+void Channels::begin_text(std::string& out) {
+  if (std::exchange(thinking_, false)) out += kCloses;
+  if (std::exchange(answered_, true)) out += "\n\n";
+  where_ = Where::text;
+}
+
+std::string Channels::flush() {
+  std::string out;
+  if (where_ == Where::header && !held_.empty()) begin_text(out);
+  out += std::exchange(held_, "");
+  return out;
+}
+
+}  // namespace chaski
