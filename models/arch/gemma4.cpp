@@ -1,8 +1,9 @@
-// Gemma 4, text and dense. Layers without a window have wider heads, of which rope rotates only a
-// part, and may use their keys (before norm and rope) as values. 26B is a mixture of experts; its
-// config.json and tensors are refused.
+// Gemma 4, text. Layers without a window have wider heads, of which rope rotates only a part, and
+// may use their keys (before norm and rope) as values. In 26B each layer has experts in addition to
+// its feed-forward. They have norms and a router of their own.
 #include <algorithm>
 
+#include "models/blocks/experts.h"
 #include "models/blocks/gemma_n.h"
 #include "models/blocks/rope_divisors.h"
 
@@ -17,12 +18,17 @@ class Gemma4 : public GemmaN {
  private:
   struct Scaled : Layer {
     Linear scale;  // factor of the layer's output: one number
+    Linear ffn_own_norm, experts_norm, experts_outer_norm;
+    Linear router, router_norm;  // router_norm: a factor for each channel
+    Linear gate, up, down, expert_scale;
   };
   std::vector<Scaled> layers;
   // Of layers without a window, if config.json has it: in any model, and in models with k_is_v.
   int64_t wide_kv_heads = 0, k_is_v_heads = 0;
   bool wider_readers = false;
   int64_t turned = 0;  // rotated channels of a head, in layers without a window
+  bool has_experts = false;
+  int64_t experts = 0, chosen = 0, expert_ffn = 0;  // as in blocks/experts.h
 
   void keys(Keys& k) override {
     k.flag(k_is_v, "values_are_keys").not_in_gguf().in_hf("attention_k_eq_v").optional();
@@ -85,7 +91,17 @@ class Gemma4 : public GemmaN {
         .range(0, 1 << 20)
         .otherwise([this] { return int64_t{rope.dim}; });
     k.hf_expects({"rope_parameters.full_attention.factor"}, {1.0});
-    k.hf_expects({"enable_moe_block"}, {false});
+    k.flag(has_experts, "experts_in_layers").not_in_gguf().in_hf("enable_moe_block").optional();
+    const auto expert_key = [&](int64_t& member, const char* name, const char* hf, int64_t most) {
+      k.integer(member, name)
+          .in_hf(hf)
+          .ignored_in_hf_if([this] { return !has_experts; })
+          .range(0, most)
+          .optional();
+    };
+    expert_key(experts, "expert_count", "num_experts", 4096);
+    expert_key(chosen, "expert_used_count", "top_k_experts", 4096);
+    expert_key(expert_ffn, "expert_feed_forward_length", "moe_intermediate_size", 1 << 22);
     k.hf_expects({"use_bidirectional_attention"}, {"vision"});
   }
 
@@ -97,8 +113,42 @@ class Gemma4 : public GemmaN {
       s.layer(i, "layers.");
       layer_slots(s, layers[size_t(i)], i);
       s.add(layers[size_t(i)].scale, "layer_output_scale", 1, 1).in_hf("layer_scalar").bare_in_hf();
+      if (experts > 0) expert_slots(s, layers[size_t(i)]);
     }
     head_slots(s);
+  }
+
+  void expert_slots(Slots& s, Scaled& l) {
+    s.add(l.ffn_own_norm, "post_ffw_norm_1", 1, dim).in_hf("post_feedforward_layernorm_1");
+    s.add(l.experts_norm, "pre_ffw_norm_2", 1, dim).in_hf("pre_feedforward_layernorm_2");
+    s.add(l.experts_outer_norm, "post_ffw_norm_2", 1, dim).in_hf("post_feedforward_layernorm_2");
+    s.add(l.router, "ffn_gate_inp", experts, dim).in_hf("router.proj").as(Role::router);
+    s.add(l.router_norm, "ffn_gate_inp.scale", 1, dim).in_hf("router.scale").bare_in_hf();
+    const int64_t rows = experts * expert_ffn;
+    const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols) -> Slots::Slot& {
+      return s.add(w, name, experts * n, cols).of_experts(experts, chosen).bare_in_hf();
+    };
+    const auto of_both = [&](Linear& w, const char* name, int64_t first) {
+      const RowOrder order = part(first, 2 * rows).taking_turns(experts, rows);
+      add(w, name, expert_ffn, dim)
+          .in_hf("experts.gate_up_proj", order)
+          .in_gguf("ffn_gate_up_exps", order);
+    };
+    of_both(l.gate, "ffn_gate_exps", 0);
+    of_both(l.up, "ffn_up_exps", expert_ffn);
+    add(l.down, "ffn_down_exps", dim, expert_ffn).in_hf("experts.down_proj");
+    s.add(l.expert_scale, "ffn_down_exps.scale", 1, experts)
+        .in_hf("router.per_expert_scale")
+        .bare_in_hf();
+  }
+
+  void agree(const std::string& file) const override {
+    GemmaN::agree(file);
+    if (has_experts && experts == 0)
+      fail(Exit::bad_file, "{}: model.expert_count is 0, expected 2 or more: it has experts", file);
+    if (experts > 0)
+      expect_experts(file, experts, chosen,
+                     {{"embedding_length", dim}, {"expert_feed_forward_length", expert_ffn}});
   }
 
   // GGUF files have divisors that disable the rotation of the other channels. If the file has none,
@@ -122,12 +172,28 @@ class Gemma4 : public GemmaN {
       const Scaled& l = layers[size_t(i)];
       const ValueId mixed = attend(g, rms_norm(g, x, l.attn_norm), l, i, states);
       x = g.add(x, rms_norm(g, mixed, l.attn_outer_norm));
-      const ValueId made = gated(g, rms_norm(g, x, l.ffn_norm), l.ffn, Activation::gelu);
+      ValueId made = gated(g, rms_norm(g, x, l.ffn_norm), l.ffn, Activation::gelu);
+      if (experts > 0) made = g.add(rms_norm(g, made, l.ffn_own_norm), consulted(g, x, l));
       x = g.add(x, rms_norm(g, made, l.ffn_outer_norm));
       if (own_width > 0) x = g.add(x, own_input(g, x, l, i, inputs));
       x = g.scale(x, *reinterpret_cast<const float*>(l.scale.weight->data));
     }
     logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+  }
+
+  // The normed result of a layer's experts.
+  ValueId consulted(Graph& g, ValueId x, const Scaled& l) const {
+    const ValueId n = g.scale(rms_norm(g, x, l.router_norm), 1 / std::sqrt(float(dim)));
+    const Graph::Chosen c = g.top_k(linear(g, n, l.router), int(chosen));
+    const ValueId weights =
+        g.scale_chosen(g.soft_max(c.values, 1), c.experts, *l.expert_scale.weight);
+    const auto expert = [&](ValueId of, const Linear& w) {
+      return g.expert_matmul(of, *w.weight, int(experts), c.experts);
+    };
+    const ValueId in = rms_norm(g, x, l.experts_norm),
+                  gates = g.activate(Activation::gelu, expert(in, l.gate)), ups = expert(in, l.up);
+    const ValueId y = g.mix(expert(g.mul(gates, ups), l.down), weights);
+    return rms_norm(g, y, l.experts_outer_norm);
   }
 
   std::vector<float> divisors_;
