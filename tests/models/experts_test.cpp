@@ -3,7 +3,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "engine/session/engine.h"
+#include "engine/quantize/quantize.h"
+#include "engine/session/session.h"
 #include "models/import/import.h"
 #include "tests/kit/import_support.h"
 #include "tests/kit/program.h"
@@ -16,19 +17,19 @@ namespace {
 
 using json = nlohmann::json;
 
-// A copy of the golden model qwen3moe, with its config.json and the header of its weights changed.
+// A copy of a golden model, with its config.json and the header of its weights changed.
 struct Changed {
   TempFolder temp;
   json config, header;
   std::string buffer;
 
-  Changed() {
-    const std::string file = read_file(golden("models/qwen3moe/model.safetensors"));
+  explicit Changed(const std::string& model = "models/qwen3moe") {
+    const std::string file = read_file(golden(model + "/model.safetensors"));
     uint64_t size = 0;
     std::memcpy(&size, file.data(), sizeof size);
     header = json::parse(file.substr(sizeof size, size));
     buffer = file.substr(sizeof size + size);
-    config = json::parse(read_file(golden("models/qwen3moe/config.json")));
+    config = json::parse(read_file(golden(model + "/config.json")));
   }
   void rename(const std::string& tensor, const std::string& to) {
     header[to] = header.at(tensor), header.erase(tensor);
@@ -66,6 +67,58 @@ TEST_CASE("experts: a folder whose experts do not fit together is refused by nam
   CHECK(contains(format.refusal(),
                  "tensor layers.0.mlp.experts.*.up_proj.weight has f32 (16, 32) and bf16 (16, 64), "
                  "expected 16 rows for each expert and one format"));
+}
+
+TEST_CASE("experts: packed and transposed experts that do not fit together are refused by name") {
+  const std::string up = "model.layers.0.mlp.experts.gate_up_proj";
+  Changed missing("packed/mxfp4");
+  missing.rename(up + "_scales", "model.rotary_emb.inv_freq");
+  CHECK(contains(missing.refusal(), "tensor " + up + "_scales is missing, expected it together"));
+  Changed flat("packed/mxfp4");
+  flat.header[up + "_blocks"]["shape"] = {6, 64, 16};
+  CHECK(contains(flat.refusal(), "has shape (6, 64, 16), expected (experts, outputs, blocks, 16)"));
+  Changed other("packed/mxfp4");
+  other.header[up + "_scales"]["shape"] = {6, 32, 2};
+  CHECK(contains(other.refusal(), "has shape (6, 32, 2), expected (6, 64, 1)"));
+  Changed fewer("models/gpt_oss");
+  fewer.config["num_local_experts"] = 5;
+  CHECK(
+      contains(fewer.refusal(), "gate_up_proj has shape (6, 32, 64), expected 1 or 2 dimensions"));
+  Changed rows("models/dbrx");
+  rows.config["ffn_config"]["moe_num_experts"] = 5;
+  CHECK(contains(rows.refusal(), "expected 5 experts"));
+}
+
+TEST_CASE("experts: a quantized mixture keeps its router and stays near its logits") {
+  for (const char* model : {"qwen3moe", "gpt_oss", "phimoe", "dbrx", "llama4", "gemma4_experts"}) {
+    CAPTURE(model);
+    const TempFolder temp;
+    const std::string folder = golden(std::string("models/") + model);
+    QuantizeOptions options;
+    options.type = Format::q8;
+    quantize_model(folder, temp / "q8.quipu", options, {});
+    const std::vector<TokenId> tokens{30, 58, 3, 19, 40, 1, 0, 63};
+    const auto logits = [&](const std::string& path) {
+      EngineOptions o;
+      o.model = path, o.kv = Format::f32;
+      const auto engine = Engine::open(o);
+      for (const BoundWeight& w : engine->model().weights) {
+        const bool router = contains(w.weight->info.name, "ffn_gate_inp");
+        if (router) CHECK(w.weight->info.format == Format::f32);
+        if (path.ends_with(".quipu") && contains(w.weight->info.name, "ffn_up_exps") &&
+            w.weight->info.tiled())
+          CHECK(w.weight->info.format == Format::q8);
+      }
+      const auto session = engine->session();
+      const auto last = session->extend(tokens, int(tokens.size()));
+      return std::vector<float>(last.begin(), last.end());
+    };
+    const std::vector<float> exact = logits(folder), near = logits(temp / "q8.quipu");
+    double error = 0, size = 0;
+    for (size_t i = 0; i < exact.size(); ++i)
+      error += std::pow(double(near[i]) - exact[i], 2), size += std::pow(double(exact[i]), 2);
+    CHECK(std::sqrt(error / size) < 0.05);
+  }
 }
 
 TEST_CASE("experts: numbers that do not fit together are refused by name") {
