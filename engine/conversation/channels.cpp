@@ -46,9 +46,11 @@ bool Channels::read_header(std::string& out) {
   const size_t message = held_.find(kMessage);
   const std::string_view header = std::string_view(held_).substr(0, message);
   if (message == std::string::npos) {
-    const size_t first = std::min(header.size(), size_t{2});
-    const bool marked =
-        std::string_view("<|").starts_with(header.substr(0, first)) || header.starts_with(" to=");
+    const auto may_begin = [&](std::string_view mark) {
+      const size_t n = std::min(header.size(), mark.size());
+      return header.substr(0, n) == mark.substr(0, n);
+    };
+    const bool marked = may_begin("<|") || may_begin(" to=");
     if (marked && header.size() <= kLongestHeader) return false;
     begin_text(out);
     return true;

@@ -122,7 +122,8 @@ TEST_CASE("chat: messages in channels become a thought and text") {
     CHECK(talk.used.spelled.size() == 4);
     // The prompt of the next answer has no thought.
     talk.conversation.ask("And 2 + 2?");
-    CHECK_EQ(talk.answer("<|channel|>final<|message|>Four", piece), "text: Four\nfinish: end");
+    CHECK_EQ(talk.answer("<|channel|>final<|message|>Four", piece),
+             "rewritten: 1\ntext: Four\nfinish: end");
     CHECK(contains(talk.prompt, "assistant⟦<|channel|>⟧final⟦<|message|>⟧Two < 3⟦<|end|>⟧"));
     CHECK(talk.prompt.ends_with("2?⟦<|end|>⟧⟦<|start|>⟧assistant"));
     // A call is a message for the reader, and so is text without any mark.
