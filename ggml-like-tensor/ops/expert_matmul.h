@@ -3,8 +3,8 @@
 //   in 0 x (tokens, cols) or (tokens * chosen, cols); in 1 weights (experts * outputs, cols),
 //   outputs a multiple of 16; in 2 experts (tokens, chosen) i32, each below `experts`; then the
 //   biases of all experts (1, experts * outputs) if `bias`
-//   -> out 0 (tokens * chosen, outputs): row t * chosen + j is computed with expert (t, j), from
-//   row t of x if x has one row for each token, otherwise from row t * chosen + j
+//   -> out 0 (tokens * chosen, outputs): row t * chosen + j is computed with expert (t, j). It
+//   reads row t of x if x has one row for each token, otherwise row t * chosen + j.
 // The bits are those of a matmul with that expert's weight and bias alone.
 #pragma once
 #include "ggml-like-tensor/ops/matmul.h"

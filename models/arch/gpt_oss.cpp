@@ -25,11 +25,15 @@ class GptOss : public Experts {
     rope_keys(k);
     k["rope_theta"].hf_otherwise(150000.0);
     // Without it transformers assumes the published models' yarn.
-    k["rope_scaling"].required_in_hf();
-    k["rope_truncate"].in_gguf_always(false).gguf_otherwise(false);
+    k["rope_scaling"]
+        .in_hf({"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type",
+                "rope_parameters.type"})
+        .required_in_hf();
+    k["rope_truncate"].in_gguf_always(false).gguf_otherwise(false).hf_null_is(false);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
     window_key(k);
+    k["sliding_window"].range(1, 1 << 30);
     window_pattern_key(k, 2);
     expert_keys(k, {"num_local_experts", "num_experts"});
     k.integer(expert_ffn, "expert_feed_forward_length")

@@ -121,7 +121,7 @@ class Llama4 : public Experts {
     return list;
   }
 
-  int64_t every = 1;            // the last layer of so many has experts
+  int64_t every = 1;            // layers from one with experts to the next
   std::vector<int64_t> turned;  // 1 for each layer with rotary positions, else 0
   bool normed = true, tuned = true;
   double temperature = 0;

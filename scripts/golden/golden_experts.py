@@ -263,7 +263,7 @@ GPT_OSS = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "torch_dtype"
     "num_experts_per_tok": 3,
     "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
                      "original_max_position_embeddings": 32},
-    "rope_theta": 150000,
+    "rope_theta": 150000.0,
     "sliding_window": 8,
     "swiglu_limit": 7.0,
 }
