@@ -54,11 +54,10 @@ struct OpList {
   }
 };
 
-using Ops =
-    OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
-           SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
-           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
-           Join, SparseMixer, ScaleChosen>;
+using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
+                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul,
+                   GatedExpertMatMul, Mix, Columns, Blend, MeanProduct, RoundRows, Reorder,
+                   SetAside, Xielu, Route, HeadMatMul, Join, SparseMixer, ScaleChosen>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -43,9 +43,10 @@ class PhiMoe : public Experts {
     k.hf_tensors("lm_head_bias", {"lm_head.bias"});
   }
 
-  ValueId weights_of(Graph& g, ValueId scores, const Graph::Chosen& c) const override {
+  Graph::Routed choose(Graph& g, ValueId scores, const Mixture&) const override {
     constexpr float kJitter = 0.01f;
-    return g.sparse_mixer(scores, c.experts, 2 * kJitter);
+    const ValueId experts_of = g.top_k(scores, int(chosen)).experts;
+    return {experts_of, g.sparse_mixer(scores, experts_of, 2 * kJitter)};
   }
 };
 
