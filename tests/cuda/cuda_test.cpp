@@ -78,6 +78,7 @@ class DeviceCase {
     if (can_leave_acts(op) && s.cols % 32 == 0) {
       o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
       a.acts = {static_cast<Act*>(device_.poisoned(o.acts.size)), s.rows, s.cols / 32};
+      o.act_rows = s.rows;
     }
     // zeroed
     context_.scratch =
@@ -144,12 +145,15 @@ bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_
              !std::memcmp(whole.floats[i].data() + row * size_t(from), part.floats[i].data(),
                           row * size_t(n));
   }
-  const int64_t blocks = int64_t(whole.acts.size / sizeof(Act)) / rows;
-  const ActsView a{reinterpret_cast<Act*>(whole.acts.data()), rows, blocks},
-      b{reinterpret_cast<Act*>(part.acts.data()), n, blocks};
-  for (int64_t t = 0; t < n; ++t)
+  if (whole.act_rows == 0) return equal;
+  const int64_t blocks = int64_t(whole.acts.size / sizeof(Act)) / whole.act_rows,
+                each = whole.act_rows / rows;  // rows of a token
+  const ActsView a{reinterpret_cast<Act*>(whole.acts.data()), whole.act_rows, blocks},
+      b{reinterpret_cast<Act*>(part.acts.data()), part.act_rows, blocks};
+  equal &= part.act_rows == n * each;
+  for (int64_t row = 0; equal && row < part.act_rows; ++row)
     for (int64_t i = 0; i < blocks; ++i)
-      equal &= !std::memcmp(&a.at(from + t, i), &b.at(t, i), sizeof(Act));
+      equal &= !std::memcmp(&a.at(from * each + row, i), &b.at(row, i), sizeof(Act));
   return equal;
 }
 

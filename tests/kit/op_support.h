@@ -170,6 +170,7 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states)
 struct Outputs {
   std::vector<Buffer> floats;
   Buffer acts;
+  int64_t act_rows = 0;  // of acts
   std::vector<std::byte> pages;
 };
 
@@ -193,6 +194,7 @@ Outputs outputs_of(const Op& op, Case& c, Fn compute) {
   if (can_leave_acts(op) && s.cols % 32 == 0) {
     o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
     a.acts = {reinterpret_cast<Act*>(o.acts.data()), s.rows, s.cols / 32};
+    o.act_rows = s.rows;
   }
   const std::vector<std::byte> before = c.pages;
   compute(a);
