@@ -248,10 +248,19 @@ class CommandWords {
     }
     name_words();
     count_positionals();
+    for (const auto& [here, part] : parts_)
+      if (part.alone && *part.habit->part)
+        notes_.push_back(fmt::format("{} {}", part.name, part.habit->part));
     return out_;
   }
 
  private:
+  struct Part {
+    std::string name;  // as typed
+    const Habit* habit;
+    bool alone = true;  // without the flag of another part
+  };
+
   // `chaski run MODEL PROMPT` is `chaski run -m MODEL -p PROMPT`.
   void name_words() {
     auto word = unnamed_.begin();
@@ -306,13 +315,14 @@ class CommandWords {
   // apart.
   void expect_same_part(const std::string& name, const Habit& habit, const std::string& here,
                         const std::optional<std::string>& value) {
-    const auto [before, first] = parts_.emplace(here, std::pair(name, &habit));
-    const auto& [other, row] = before->second;
+    const auto [before, first] = parts_.emplace(here, Part{name, &habit});
+    Part& other = before->second;
     const std::string now = value ? *value : at_ < words_.size() ? words_[at_] : "";
-    if (first || row == &habit || std::string_view(row->here) != habit.here || now == given_[here])
-      return;
+    if (first || other.habit == &habit || std::string_view(other.habit->here) != habit.here) return;
+    other.alone = false;
+    if (now == given_[here]) return;
     fail(Exit::usage, "{} is {} and {} is {}, expected the same for both: {} sets them together",
-         other, given_[here], name, now, here);
+         other.name, given_[here], name, now, here);
   }
 
   // Skips a flag that has no effect here, with its value.
@@ -384,7 +394,7 @@ class CommandWords {
   std::vector<std::string> unnamed_;  // the same of a command without positional arguments
   std::map<std::string, std::string> given_;
   std::map<std::string, size_t> places_;  // of a flag's last value in out_
-  std::map<std::string, std::pair<std::string, const Habit*>> parts_;
+  std::map<std::string, Part> parts_;     // by the flag that they set
   size_t at_ = 0;
 };
 
@@ -436,15 +446,6 @@ std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
   flags.add_switch("-q,--quiet", all->quiet, "print only errors");
   all->action = command.declare(std::move(flags));
   return all;
-}
-
-// Refuses a command line without a required positional argument.
-[[noreturn]] void refuse_missing(const Manual& manual, std::string_view what) {
-  for (const ListedFlag& flag : manual.flags)
-    if (!flag.position.empty() && what.starts_with(flag.position + " "))
-      fail(Exit::usage, "{} is missing ({}), expected {}", flag.position, flag.help,
-           usage_of(manual));
-  throw Error(Exit::usage, std::string(what));
 }
 
 // Refuses more values than a list may have.

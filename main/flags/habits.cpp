@@ -22,6 +22,7 @@ constexpr const char
     *kAdapters = "chaski cannot read adapters; merge them into the weights first",
     *kLayers = "chaski puts as many layers on the GPU as fit; see --device, --gpu-layers",
     *kMemory = "chaski decides where weights and the KV cache are",
+    *kBothParts = "sets the format of keys and values",
     *kThreads =
         "the system places threads; start chaski with numactl, taskset or nice; -t N sets "
         "their number",
@@ -70,8 +71,8 @@ constexpr Habit kHabits[] = {
     {"", "--check-tensors", "--verify always"},
     {"", "--n-prompt", "--prompt"},
     {"", "-d --n-depth", "--depth"},
-    {"", "-ctk --cache-type-k", "--kv"},
-    {"", "-ctv --cache-type-v", "--kv"},
+    {"", "-ctk --cache-type-k", "--kv", Habit::Passed::no, kBothParts},
+    {"", "-ctv --cache-type-v", "--kv", Habit::Passed::no, kBothParts},
     {"", "--kv-type --kv-format --kv-cache-dtype", "--kv"},
     {"", "--temp-range", "--dynatemp-range"},
     {"", "--usage", "--help"},

@@ -19,6 +19,8 @@ struct Habit {
   // no: the sentence is an error. Otherwise it is a note and the flag is skipped: alone, with the
   // value after it, or with the next word if that is on, off, auto, 0 or 1.
   enum class Passed { no, alone, with_value, with_switch } passed = Passed::no;
+  // Of a flag that sets a part of what `here` sets: the note if the other part is not given.
+  const char* part = "";
 };
 
 std::span<const Habit> habits();

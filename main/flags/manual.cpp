@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/session/engine.h"  // for Error
 #include "main/flags/commands.h"
 #include "main/flags/environment.h"
 #include "main/flags/formats.h"
@@ -284,6 +285,14 @@ std::string man_page_of_program() {
   for (const Command& command : kCommands) others.push_back(std::string("chaski-") + command.name);
   page.see_also(others);
   return page.text();
+}
+
+void refuse_missing(const Manual& manual, std::string_view what) {
+  for (const ListedFlag& flag : manual.flags)
+    if (!flag.position.empty() && what.starts_with(flag.position + " "))
+      fail(Exit::usage, "{} is missing ({}), expected {}", flag.position, flag.help,
+           usage_of(manual));
+  throw Error(Exit::usage, std::string(what));
 }
 
 }  // namespace chaski

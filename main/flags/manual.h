@@ -25,4 +25,8 @@ std::string help_of_topic(const std::string& name);
 std::string man_page(const Manual& command);
 std::string man_page_of_program();
 
+// Refuses a command line without a required positional argument. `what` is the parser's error,
+// which begins with the name of the argument.
+[[noreturn]] void refuse_missing(const Manual& manual, std::string_view what);
+
 }  // namespace chaski

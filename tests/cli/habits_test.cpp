@@ -63,6 +63,9 @@ constexpr Line kLines[] = {
     {"run -m MODEL -fa on -p Once -n 1", "note: -fa has no effect: chaski always uses attention"},
     {"run -m MODEL --flash-attn -p Once -n 1", "note: --flash-attn has no effect"},
     {"run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0", ""},
+    {"run -m MODEL -p Once -n 1 -ctk q8_0", "note: -ctk sets the format of keys and values"},
+    {"run -m MODEL -p Once -n 1 --cache-type-v q8_0",
+     "note: --cache-type-v sets the format of keys and values"},
     {"run -m MODEL -p Once -n 1 -ctk f16 -ctv q8_0",
      "-ctk is f16 and -ctv is q8_0, expected the same for both: --kv sets them together"},
     {"run -m MODEL -p Once -n 1 -ctk f16 -ctk q8_0", ""},
@@ -307,6 +310,11 @@ TEST_CASE("habits/of a flag that is given twice the last counts, and -v says so"
 
 TEST_CASE("habits/notices are marked as notes, and -q hides them") {
   const TempFolder folder;
+TEST_CASE("habits/-ctk and -ctv together need no note") {
+  const Arguments run = words_of("run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0");
+  CHECK_FALSE(chaski_run(run).error_says("keys and values"));
+}
+
   const std::string gguf = folder / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf, "-q"}).err.empty());
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides a GPU
