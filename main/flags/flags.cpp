@@ -346,8 +346,10 @@ class CommandWords {
     const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
     if (!first && flag.get_items_expected_max() <= 1) {
       if (value && *value != before->second) {
-        replacements_.push_back(fmt::format("{} is given again: {} replaces {}", flag.get_name(),
-                                            *value, before->second));
+        // A prompt that is dropped is a question that gets no answer: that is said without -v.
+        auto& notes = flag.get_name() == "--prompt" ? notes_ : replacements_;
+        notes.push_back(fmt::format("{} is given again: {:.60} replaces {:.60}", flag.get_name(),
+                                    escaped(*value), escaped(before->second)));
         out_[places_.at(flag.get_name())] = before->second = *value;
       }
       return;
