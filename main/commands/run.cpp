@@ -51,8 +51,10 @@ Prompt prompt_of(const RunFlags& flags) {
   return said ? Prompt{*said, ""} : Prompt{kOpening, kOpening};
 }
 
-std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text) {
-  const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text);
+std::vector<TokenId> prompt_tokens(const Engine& engine, const RunFlags& flags,
+                                   const std::string& text) {
+  const Spelled as = flags.prompt.spelled(engine.tokenizer(), text);
+  const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text, as);
   if (tokens.empty())
     fail(Exit::usage,
          "the prompt is empty and {} has no token that begins a text, expected some text",
@@ -319,7 +321,7 @@ int run(RunFlags& flags) {
       std::max({1, flags.answers, flags.best_of, flags.beams.width});
   Speaker speaker(flags.generation);
   speaker.shows_reading = !flags.json.any();
-  const std::vector<TokenId> tokens = prompt_tokens(speaker.engine(), prompt.text);
+  const std::vector<TokenId> tokens = prompt_tokens(speaker.engine(), flags, prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();
@@ -370,6 +372,7 @@ Action declare_run(Flags parser) {
   auto flags = std::make_shared<RunFlags>();
   flags->prompt.declare(parser);
   flags->prompt.declare_pipe(parser);
+  flags->prompt.declare_special(parser);
   flags->generation.declare(parser);
   flags->generation.declare_answer_cache(parser);
   declare_json(parser, flags->json);

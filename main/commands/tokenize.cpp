@@ -62,7 +62,9 @@ int tokenize(TokenizeFlags& flags) {
       Tokenizer::make(open_tokenizer(flags.model, flags.tokenizer));
   if (!tokenizer->remark().empty()) put_notice(tokenizer->remark());
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
-  const std::vector<TokenId> tokens = tokenizer->encode_whole(flags.prompt.required());
+  const std::string text = flags.prompt.required();
+  const std::vector<TokenId> tokens =
+      tokenizer->encode_whole(text, flags.prompt.spelled(*tokenizer, text));
   if (flags.json)
     put_tokens_json(*tokenizer, tokens);
   else if (flags.ids)
@@ -79,6 +81,7 @@ Action declare_tokenize(Flags parser) {
   declare_model(parser, flags->model);
   declare_tokenizer(parser, flags->tokenizer);
   flags->prompt.declare(parser);
+  flags->prompt.declare_special(parser);
   flags->decode_flag = parser.add("--decode", flags->decode, "convert token ids to text")
                            .within(0, std::numeric_limits<int>::max())
                            .type("ID");

@@ -296,6 +296,29 @@ void PromptFlags::declare_pipe(Flags& flags) {
       .type("WHERE");
 }
 
+void PromptFlags::declare_special(Flags& flags) {
+  flags.add_switch("--parse-special", parse_special,
+                   "read control tokens spelled in the text, such as <|im_start|>, as what they "
+                   "are; without it they are text");
+}
+
+Spelled PromptFlags::spelled(const Tokenizer& tokenizer, const std::string& text) const {
+  constexpr size_t kMostNamed = 3;
+  if (parse_special) return Spelled::control;
+  const std::vector<TokenId> tokens = tokenizer.control_tokens_in(text);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(tokens.size(), kMostNamed); ++i)
+    names.push_back(escaped(tokenizer.raw(tokens[i])));
+  if (tokens.size() > kMostNamed)
+    names.push_back(counted(tokens.size() - kMostNamed, "other control token"));
+  if (!tokens.empty())
+    put_notice(fmt::format(
+        "the prompt contains {}, which {} read as text; --parse-special reads such tokens as what "
+        "they are, and chaski chat writes them itself",
+        fmt::join(names, ", "), tokens.size() == 1 ? "is" : "are"));
+  return Spelled::text;
+}
+
 bool PromptFlags::reads_standard_input() const {
   if (file_flag.given() && file == "-") return true;
   if (stdin_is_terminal() || pipe == "no") return false;

@@ -9,6 +9,7 @@
 #include "engine/grammar/rules.h"
 #include "engine/requests/generate.h"
 #include "engine/session/engine.h"
+#include "engine/text/tokenizer/tokenizer.h"
 #include "main/flags/flags.h"
 #include "main/terminal/json_output.h"
 
@@ -63,14 +64,19 @@ TemplateChoice template_of(const std::string& given);
 // Text from -p, -f or standard input: run, chat, tokenize, eval, compare.
 struct PromptFlags {
   std::string text, file;
-  std::string pipe;     // "last", "first" or "no"; empty: the command has no --pipe
-  bool escape = false;  // whether \n in the text is a line end
+  std::string pipe;            // "last", "first" or "no"; empty: the command has no --pipe
+  bool escape = false;         // whether \n in the text is a line end
+  bool parse_special = false;  // whether a control token spelled in the text is that token
   Flag text_flag, file_flag;
 
   void declare(Flags& flags);
   // Declares --pipe. Standard input is then joined with -p and -f, and the last line end of a pipe
   // or file is not part of the text.
   void declare_pipe(Flags& flags);
+  // Declares --parse-special.
+  void declare_special(Flags& flags);
+  // What such a token is read as. Prints a note if that is text.
+  Spelled spelled(const Tokenizer& tokenizer, const std::string& text) const;
   // The texts of -p, -f and standard input that there are, with an empty line between two. Without
   // --pipe, standard input is read only if there is neither -p nor -f. Returns nothing if no text
   // is given, and standard input is a terminal or empty.

@@ -64,6 +64,40 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
   CHECK(cut != text);
 }
 
+TEST_CASE("cli/run: control tokens in a prompt are text, or with --parse-special tokens") {
+  const std::string marker = "<|endoftext|>",
+                    note = "chaski: note: the prompt contains " + marker +
+                           ", which is read as text; --parse-special reads such";
+  const auto read = [&](const std::string& prompt, const Arguments& more) {
+    Arguments all = {"run", "-m", kStory, "-p", prompt, "-n", "1", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  const auto tokens = [](const Outcome& outcome) {
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out)["prompt_tokens"].get<int>();
+  };
+  const std::string prompt = "One." + marker + "Two." + marker;
+  const Outcome text = read(prompt, {}), special = read(prompt, {"--parse-special"});
+  CHECK_MESSAGE(text.error_says(note), text.err);
+  CHECK(text.err.find(note) == text.err.rfind(note));
+  CHECK_FALSE(special.error_says(marker));
+  CHECK(tokens(special) == tokens(read("One.", {})) + tokens(read("Two.", {})) + 1);
+  CHECK(tokens(text) > tokens(special) + 10);
+  // A text that begins with the token that begins texts gets no second one.
+  CHECK(tokens(read(marker + "One.", {"--parse-special"})) == tokens(read("One.", {})));
+  CHECK_FALSE(read("<|endoftext", {}).error_says("control"));
+  CHECK(read(prompt, {"-q"}).err.empty());
+  const auto ids = [&](const Arguments& more) {
+    Arguments all = {"tokenize", "--ids", "-p", "A" + marker};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  CHECK(ids({"--parse-special"}).out.ends_with(" 0\n"));
+  CHECK_FALSE(ids({}).out.ends_with(" 0\n"));
+  CHECK_MESSAGE(ids({}).error_says(note), ids({}).err);
+}
+
 TEST_CASE("cli/run --json is one object with the text and the rates") {
   const Outcome outcome = chaski_run(run_story({"--seed", "5", "-n", "30", "--json"}));
   const json object = json::parse(outcome.out);

@@ -245,16 +245,28 @@ std::vector<TokenId> Tokenizer::encode_with_control(std::string_view text) const
   return encode_parts({{Part{text, true}}});
 }
 
-std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text) const {
-  std::vector<TokenId> out = encode(text);
-  if (adds_bos_) out.insert(out.begin(), bos_);
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, Spelled as) const {
+  std::vector<TokenId> out = as == Spelled::control ? encode_with_control(text) : encode(text);
+  const bool has_bos = as == Spelled::control && !out.empty() && out[0] == bos_;
+  if (adds_bos_ && !has_bos) out.insert(out.begin(), bos_);
   return out;
 }
 
-std::vector<TokenId> Tokenizer::encode_whole(std::string_view text) const {
-  std::vector<TokenId> out = encode_prompt(text);
+std::vector<TokenId> Tokenizer::encode_whole(std::string_view text, Spelled as) const {
+  std::vector<TokenId> out = encode_prompt(text, as);
   if (adds_eos_) out.push_back(eos_);
   return out;
+}
+
+std::vector<TokenId> Tokenizer::control_tokens_in(std::string_view text) const {
+  std::vector<TokenId> found;
+  while (!text.empty()) {
+    const TokenId token = spelling_at(text, true);
+    if (token >= 0 && is_control(token) && std::ranges::count(found, token) == 0)
+      found.push_back(token);
+    text.remove_prefix(token < 0 ? 1 : spelling(token).size());
+  }
+  return found;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens) const {

@@ -5,7 +5,8 @@
 // tokens, decoding. chat_template.h handles conversations, and utf8.h makes whole characters from a
 // stream of tokens.
 //
-// Text typed by a user never becomes a control token, whatever it spells. This rule has priority.
+// Text typed by a user never becomes a control token, whatever it spells, unless the user asks for
+// it by Spelled::control. This rule has priority.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,6 +27,9 @@ using TokenId = int32_t;
 
 enum class TokenType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
+// What a control token spelled in a text is read as.
+enum class Spelled { text, control };
+
 class WordCache;  // caches the tokens of words; also holds the output tokens
 
 class Tokenizer {
@@ -43,11 +47,13 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text) const;
   // For a template: a control token spelled in the text becomes that token.
   std::vector<TokenId> encode_with_control(std::string_view text) const;
-  // encode() with BOS in front, if the model wants one.
-  std::vector<TokenId> encode_prompt(std::string_view text) const;
+  // encode() with BOS in front, if the model wants one and Spelled::control has not found it there.
+  std::vector<TokenId> encode_prompt(std::string_view text, Spelled as = Spelled::text) const;
   // encode_prompt() followed by the token that closes a text, if the model wants one. For whole
   // texts that are not continued.
-  std::vector<TokenId> encode_whole(std::string_view text) const;
+  std::vector<TokenId> encode_whole(std::string_view text, Spelled as = Spelled::text) const;
+  // The control tokens that are spelled in the text, each once, in their order there.
+  std::vector<TokenId> control_tokens_in(std::string_view text) const;
 
   // A part of a text. All parts are encoded as the one text that they make together.
   struct Part {
