@@ -14,6 +14,7 @@
 #include "engine/shelf/http.h"
 #include "engine/shelf/short_names.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "ggml-like-tensor/base/split_name.h"
 #include "models/import/json_file.h"
 
@@ -88,13 +89,6 @@ std::vector<HubFile> listed_files(const std::string& url, const std::string& tex
   return files;
 }
 
-std::string listed_short_names() {
-  std::string names;
-  for (const ShortName& one : short_names())
-    names += (names.empty() ? "" : ", ") + std::string(one.name);
-  return names;
-}
-
 std::vector<std::string> split_path(const std::string& path) {
   std::vector<std::string> parts;
   std::istringstream in(path);
@@ -139,6 +133,17 @@ void expect_whole_model(const std::string& text, const std::vector<std::string>&
          without_query(text), model);
 }
 
+[[noreturn]] void refuse_name(const std::string& text) {
+  std::vector<std::string> names;
+  for (const ShortName& one : short_names()) names.emplace_back(one.name);
+  const std::string likely = likely_name(text, names);
+  if (!likely.empty())
+    fail(Exit::usage, "{} is not the name of a model, did you mean {}?", text, likely);
+  fail(Exit::usage,
+       "{} is not the name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT, a URL or one of {}",
+       without_query(text), fmt::join(names, ", "));
+}
+
 // OWNER/MODEL[:QUANT]
 class HubName {
  public:
@@ -153,11 +158,7 @@ class HubName {
     if (colon != std::string::npos) quant_ = text.substr(colon + 1);
     if (slash >= model_.size() || !is_name(model_.substr(0, slash)) ||
         !is_name(model_.substr(slash + 1)) || (colon != std::string::npos && quant_.empty()))
-      fail(
-          Exit::usage,
-          "{} is not the name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT, a URL or one of "
-          "{}",
-          without_query(text), listed_short_names());
+      refuse_name(text);
   }
   const std::string& model() const { return model_; }
 

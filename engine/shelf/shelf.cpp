@@ -12,6 +12,7 @@
 
 #include "engine/machine/cache_folder.h"
 #include "engine/shelf/hub.h"
+#include "engine/shelf/inspection.h"
 #include "engine/shelf/short_names.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
@@ -192,6 +193,41 @@ std::vector<std::string> three_nearest(const std::string& name, std::vector<std:
   return nearest;
 }
 
+// "Qwen/Qwen3-0.6B" is called Qwen, Qwen3, Qwen3-0.6B and Qwen/Qwen3, too: names are typed without
+// their ends.
+std::vector<std::string> beginnings_of(const std::string& name) {
+  std::vector<std::string> all;
+  const size_t slash = name.rfind('/');
+  for (const size_t from : {size_t(0), slash == std::string::npos ? 0 : slash + 1})
+    for (size_t at = from + 1; at <= name.size(); ++at)
+      if (at == name.size() || std::string_view("-_.:/#").find(name[at]) != std::string::npos)
+        all.push_back(name.substr(from, at - from));
+  return all;
+}
+
+// The model with a beginning that is most similar to `name`; of several the one whose whole name
+// is. `models` is not empty.
+std::vector<ShelvedModel>::iterator nearest_model(const std::string& name,
+                                                  std::vector<ShelvedModel>& models) {
+  std::vector<std::string> beginnings, names;
+  for (const ShelvedModel& model : models)
+    std::ranges::move(beginnings_of(model.name), std::back_inserter(beginnings));
+  const std::string nearest = small(nearest_name(name, beginnings));
+  for (const ShelvedModel& model : models)
+    if (std::ranges::count(beginnings_of(small(model.name)), nearest) > 0)
+      names.push_back(model.name);
+  return std::ranges::find(models, nearest_name(name, names), &ShelvedModel::name);
+}
+
+// Opens the model to see. One that cannot be opened may be any.
+bool makes_embeddings(const std::string& path) {
+  try {
+    return good_for(inspect_model(path, "")) == "embeddings";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::string with_and(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
@@ -258,10 +294,22 @@ std::string path_of_model(const std::string& name) {
   return found.path.empty() ? name : found.path;
 }
 
-std::string nearest_models(const std::string& name) {
-  std::vector<std::string> names;
-  for (const ShelvedModel& model : models_on_shelf()) names.push_back(model.name);
-  return with_and(three_nearest(name, std::move(names)));
+std::string name_on_shelf(const std::string& path) {
+  std::error_code none;
+  for (const ShelvedModel& model : models_on_shelf())
+    if (fs::equivalent(model.path, path, none)) return model.name;
+  return path;
+}
+
+std::string nearest_models(const std::string& name, WantedModel wanted) {
+  std::vector<ShelvedModel> models = models_on_shelf();
+  std::vector<std::string> nearest;
+  while (nearest.size() < 3 && !models.empty()) {
+    const auto at = nearest_model(name, models);
+    if (wanted == WantedModel::any || !makes_embeddings(at->path)) nearest.push_back(at->name);
+    models.erase(at);
+  }
+  return with_and(nearest);
 }
 
 std::string size_text(uint64_t bytes) {

@@ -1,6 +1,6 @@
 // Finds models on this machine: in the folders of CHASKI_MODELS (separated by colons), chaski's
 // cache folder, and the stores of Hugging Face's libraries, ollama, llama.cpp and LM Studio. It
-// uses only names and sizes of files and does not open models.
+// uses only names and sizes of files and, but for nearest_models(), does not open models.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,9 +39,13 @@ FoundModel find_model(const std::string& name, NameMatch match = NameMatch::part
 // a slash, or if find_model() finds none. Else returns the path of the model.
 std::string path_of_model(const std::string& name);
 
-// "a, b and c": the names of at most three models whose names are most similar; empty if there are
-// no models.
-std::string nearest_models(const std::string& name);
+// The name in models_on_shelf() of the model with this path; `path` itself if it is not there.
+std::string name_on_shelf(const std::string& path);
+
+// "a, b and c": the names of at most three models whose names, or beginnings of names, are most
+// similar; empty if there are no models. `text`: without those that only make embeddings.
+enum class WantedModel { any, text };
+std::string nearest_models(const std::string& name, WantedModel wanted);
 
 // "98.4 MB" or "1.06 GB".
 std::string size_text(uint64_t bytes);

@@ -60,7 +60,7 @@ std::string path_of_wanted_model(const std::string& name) {
   if (known && !std::filesystem::exists(path, none))
     fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
          known->about());
-  refuse_unknown_model(path);
+  refuse_unknown_model(path, WantedModel::text);
   return path;
 }
 

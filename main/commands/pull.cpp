@@ -39,14 +39,6 @@ std::string first_line_of(const std::string& file) {
   return text;
 }
 
-// The name that -m accepts: the model's name in `chaski list`, or else its path.
-std::string name_on_shelf(const std::string& path) {
-  std::error_code none;
-  for (const ShelvedModel& model : models_on_shelf())
-    if (fs::equivalent(model.path, path, none)) return model.name;
-  return path;
-}
-
 bool is_named_as_model(const std::string& path) {
   return path.ends_with(".gguf") || path.ends_with(".quipu");
 }

@@ -106,7 +106,7 @@ class Offered {
       fail(Exit::usage, "--alias {} names the model that --model {} names already",
            escaped(flags_.alias), escaped(text));
     const bool plain = name.empty();
-    const std::string path = model_here(path_of_named_model(model), Fetch::ask);
+    const std::string path = model_here(path_of_named_model(model), Fetch::ask, WantedModel::any);
     if (models.empty() && !flags_.alias.empty()) name = flags_.alias;
     if (name.empty()) name = served_name(path);
     if (embeds)

@@ -128,7 +128,7 @@ void put_part_kept(const RemoteFile& file, const FetchedFile& stopped) {
                            file.path, stopped.bytes));
 }
 
-std::string model_here(const std::string& name, Fetch how) {
+std::string model_here(const std::string& name, Fetch how, WantedModel wanted) {
   std::error_code none;
   if (name.empty() || fs::exists(name, none)) return name;
   const ShortName* known = find_short_name(name);
@@ -137,7 +137,7 @@ std::string model_here(const std::string& name, Fetch how) {
       return found.path;
   if (known) known->expect_runnable();
   if (how == Fetch::now) return fetch_model(name, true);
-  if (!known) return refuse_unknown_model(name), name;
+  if (!known) return refuse_unknown_model(name, wanted), name;
   if (!stdin_is_terminal() || !stderr_is_terminal())
     fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
          known->about());

@@ -5,6 +5,7 @@
 
 #include "engine/shelf/fetch.h"
 #include "engine/shelf/hub.h"
+#include "engine/shelf/shelf.h"
 #include "main/flags/flags.h"
 
 namespace chaski {
@@ -23,6 +24,6 @@ enum class Fetch { ask, now };
 // (short_names.h), or with Fetch::now any name of `chaski pull`. Fetch::ask asks before that on a
 // terminal, and throws Error(usage) elsewhere. Returns the name of a file as it is, and throws
 // Error(io) for other words, with the nearest names of models.
-std::string model_here(const std::string& name, Fetch how);
+std::string model_here(const std::string& name, Fetch how, WantedModel wanted);
 
 }  // namespace chaski

@@ -516,7 +516,9 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
     for (const ListedFlag& flag : command.manual.flags)
       if (flag.text && (flag.model || flag.fetches) &&
           command.app.get_option(flag.name())->count() > 0)
-        *flag.text = model_here(*flag.text, flag.fetches ? Fetch::now : Fetch::ask);
+        *flag.text = model_here(
+            *flag.text, flag.fetches ? Fetch::now : Fetch::ask,
+            takes_model_and_prompt(command.manual.command) ? WantedModel::text : WantedModel::any);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
     if (verbose && verbose->count() > 0) {
       for (const std::string& note : typed.replacements()) put_notice(note);

@@ -82,15 +82,15 @@ std::string path_of_named_model(const std::string& name) {
   return name;
 }
 
-void refuse_unknown_model(const std::string& text) {
+void refuse_unknown_model(const std::string& text, WantedModel wanted) {
   namespace fs = std::filesystem;
   std::error_code none;
   const std::string ending = fs::path(text).extension();
   if (text.empty() || text.find('/') != std::string::npos || fs::exists(text, none) ||
       ending == ".gguf" || ending == ".quipu" || ending == ".bin")
     return;
-  const std::string nearest = nearest_models(text);
-  fail(Exit::io, "{}: is neither a file nor the name of a model; {}", text,
+  const std::string nearest = nearest_models(text, wanted);
+  fail(Exit::io, "{} is neither a file nor the name of a model; {}", text,
        nearest.empty() ? "there are no models on this machine, chaski pull NAME downloads one"
                        : "the nearest names are " + nearest + " (chaski list shows all)");
 }
@@ -102,7 +102,8 @@ void put_models_taken() {
 
 std::string with_name_of_model(const std::string& line) {
   for (const auto& [path, name] : names_of_models())
-    if (line.starts_with(path + ": ")) return name + line.substr(path.size());
+    if (line.starts_with(path + ": ") || line.starts_with(path + " "))
+      return name + line.substr(path.size());
   return line;
 }
 

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/shelf/shelf.h"
+
 namespace chaski {
 
 // A number that is the whole text, or nothing.
@@ -33,7 +35,7 @@ std::string path_of_named_model(const std::string& name);
 std::pair<std::string, std::string> name_and_model(const std::string& text);
 // Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
 // be the name of a file: then opening it gives the reason.
-void refuse_unknown_model(const std::string& text);
+void refuse_unknown_model(const std::string& text, WantedModel wanted);
 // Says which models were taken for a part of their names, one line each.
 void put_models_taken();
 

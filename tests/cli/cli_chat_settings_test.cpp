@@ -179,7 +179,7 @@ TEST_CASE("cli/chat /model finds models as -m does and names the whole model") {
   CHECK_MESSAGE(short_name.error_says("is not on this machine; chaski pull smollm2"),
                 short_name.err);
   CHECK_MESSAGE(
-      nonsense.error_says("nonsense: is neither a file nor the name of a model; the nearest names"),
+      nonsense.error_says("nonsense is neither a file nor the name of a model; the nearest names"),
       nonsense.err);
   CHECK(nonsense.out == lines({}, "A dog.\n").out);
 }

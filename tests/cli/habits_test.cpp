@@ -115,7 +115,7 @@ constexpr Line kLines[] = {
     {"run MODEL say hello -n 1", ""},
     {"run -m MODEL hello -n 1", ""},
     {"run MODEL -p Once hello", "unexpected \"hello\""},
-    {"run qwen say hello", "qwen: is neither a file nor the name of a model"},
+    {"run qwen say hello", "qwen is neither a file nor the name of a model"},
     {"tokenize MODEL Hello",
      "did you mean chaski tokenize -m models/bundled/story.quipu -p \"Hello\"?"},
     {"run -m MODEL -p Once -n 1 -p again", "note: --prompt is given again: again replaces Once"},
@@ -161,7 +161,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --no-penalize-nl", "note: --no-penalize-nl has no effect"},
     {"chat -m MODEL --think=false -n 1 -p Hello",
      "note: the chat template cannot turn thinking off"},
-    {"pull llama3.2", "llama3.2 is not the name of a model, expected OWNER/MODEL"},
+    {"pull llama3.2", "llama3.2 is not the name of a model, did you mean llama3.2:1b?"},
     {"ls", "ls: chaski list shows the models"},
     {"ps", "ps: chaski serve is the server"},
     {"server", "server: use chaski serve"},
@@ -310,13 +310,13 @@ TEST_CASE("habits/of a flag that is given twice the last counts, and -v says so"
   CHECK(ran("--temp 0.9 --stop zebra --stop Lily").out == text);
 }
 
-TEST_CASE("habits/notices are marked as notes, and -q hides them") {
-  const TempFolder folder;
 TEST_CASE("habits/-ctk and -ctv together need no note") {
   const Arguments run = words_of("run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0");
   CHECK_FALSE(chaski_run(run).error_says("keys and values"));
 }
 
+TEST_CASE("habits/notices are marked as notes, and -q hides them") {
+  const TempFolder folder;
   const std::string gguf = folder / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf, "-q"}).err.empty());
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides a GPU

@@ -284,6 +284,7 @@ TEST_CASE("cli/pull: names on a hub: one quantization, all parts of a model, a f
   check_one_line(chaski_run({"pull", "author/none"}), 5, "does not exist on the server (404)");
   for (const char* name : {"someone", "a/b/c", "../x", "a/..", "a/b:", "/etc/passwd"})
     check_one_line(chaski_run({"pull", name}), 2, "is not the name of a model");
+  check_one_line(chaski_run({"pull", "smolm2"}), 2, "the name of a model, did you mean smollm2?");
   CHECK(chaski_run({"pull", "author/many-GGUF", "--file", "*Q8*"}).status == 0);
   fs::remove_all(many + "big");
   CHECK(chaski_run({"pull", "author/many-GGUF", "--file", "*F16-00001*"}).out ==
