@@ -367,13 +367,14 @@ void Conversation::expect_can_save(const std::string& path) const {
          path);
 }
 
-void Conversation::save(const std::string& path, const Settings& settings) {
+void Conversation::save(const std::string& path, const Settings& settings,
+                        const std::string& model) {
   expect_can_save(path);
-  write_conversation(path, {messages_, settings});
+  write_conversation(path, {messages_, settings, model});
   own_files_.push_back(path);
 }
 
-Settings Conversation::load(const std::string& path) {
+SavedConversation Conversation::load(const std::string& path) {
   SavedConversation saved;
   try {
     saved = read_conversation(path);
@@ -383,9 +384,9 @@ Settings Conversation::load(const std::string& path) {
     fail(error.code, "{}: is not a saved conversation{}", path,
          line.starts_with(path) ? line.substr(path.size()) : ": " + line);
   }
-  set_messages(std::move(saved.messages));
+  set_messages(std::exchange(saved.messages, {}));
   own_files_.push_back(path);
-  return std::move(saved.settings);
+  return saved;
 }
 
 }  // namespace chaski

@@ -107,10 +107,12 @@ class Conversation {
   // Throws Error(usage) if `path` is a file that is not an earlier state of this conversation: a
   // mistyped name must not overwrite a model or another conversation.
   void expect_can_save(const std::string& path) const;
-  // Writes messages and settings to a file. Throws what expect_can_save() throws, and Error(io).
-  void save(const std::string& path, const Settings& settings);
-  // Replaces the messages by those of a file and returns its settings. Throws Error(io | bad_file).
-  Settings load(const std::string& path);
+  // Writes messages, settings and the name of the model to a file. Throws what expect_can_save()
+  // throws, and Error(io).
+  void save(const std::string& path, const Settings& settings, const std::string& model);
+  // Replaces the messages by those of a file and returns the rest of it. Throws
+  // Error(io | bad_file).
+  SavedConversation load(const std::string& path);
 
  private:
   std::vector<TokenId> render(std::span<const ChatMessage> messages, bool add_generation_prompt,

@@ -39,6 +39,7 @@ SavedConversation read_conversation(const std::string& path) {
   const Json messages = file.is_object() ? file["messages"] : file;
   if (!messages.is_array()) messages.wrong("a list of messages");
   SavedConversation out;
+  if (file.is_object()) out.model = file["model"].str("");
   if (file.is_object() && file["set"].is_object())
     file["set"].each(
         [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
@@ -66,6 +67,7 @@ void write_conversation(const std::string& path, const SavedConversation& conver
     if (!m.name.empty()) list.back()["name"] = m.name;
   }
   Written file_text{{"messages", list}};
+  if (!conversation.model.empty()) file_text["model"] = conversation.model;
   if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
   // Bytes that are not UTF-8 become U+FFFD.
   const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";

@@ -1,7 +1,8 @@
 // Conversations as JSON files, in a form that other programs use too: a list of
 // {"role": "user", "content": "..."}, alone or as "messages" of an object. Tool calls have OpenAI's
 // form: "tool_calls" of an answer, with their arguments as a string of JSON, and "tool_call_id" of
-// a result. An object may also have "set": the settings of the chat by name.
+// a result. An object may also have "set": the settings of the chat by name, and "model": the model
+// that it was saved with.
 #pragma once
 #include <map>
 #include <string>
@@ -16,6 +17,7 @@ using Settings = std::map<std::string, std::string>;
 struct SavedConversation {
   std::vector<ChatMessage> messages;
   Settings settings;
+  std::string model;  // its name in `chaski list`, its path or "(bundled)"; empty: not known
 };
 
 // Throws Error(io), and Error(bad_file) that names the place in the file.

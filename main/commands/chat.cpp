@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "engine/conversation/own_template.h"
 #include "engine/machine/cache_folder.h"
+#include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/output.h"
@@ -19,6 +21,8 @@
 #include "main/terminal/timing.h"
 
 namespace chaski {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -35,6 +39,37 @@ std::string whole_question(const ChatFlags& flags) {
 std::string history_file(const ChatFlags& flags) {
   const std::string folder = state_folder();
   return flags.no_history || !flags.interactive() || folder.empty() ? "" : folder + "/history";
+}
+
+// The file or folder of a model that a conversation was saved with; empty: it is not here.
+std::string path_of_saved_model(const std::string& name) {
+  if (const FoundModel found = find_model(name, NameMatch::whole); !found.path.empty())
+    return found.path;
+  std::error_code none;  // a pipe is not opened
+  const bool is_here = fs::is_regular_file(name, none) || fs::is_directory(name, none);
+  return is_here ? name : "";
+}
+
+// Without -m, --resume opens the model that the conversation was saved with. A model of the config
+// file is only the default of a new conversation.
+void choose_saved_model(ChatFlags& flags) {
+  std::string& model = flags.generation.model.engine.model;
+  if (flags.resume.empty() || flags.model_flag.typed() || flags.hub_flag.typed()) return;
+  std::string name;
+  try {
+    name = read_conversation(flags.resume).model;
+  } catch (const Error&) {  // begin() reports it
+  }
+  if (name.empty() || name == "(bundled)") return;
+  const std::string path = path_of_saved_model(name);
+  if (path.empty() && model.empty())
+    fail(Exit::io,
+         "{} was saved with the model {}, which is not on this machine, expected -m MODEL to "
+         "continue it with another one",
+         flags.resume, escaped(name));
+  if (path.empty()) return;
+  model = path;
+  put_state(fmt::format("the model is {}, with which {} was saved", escaped(name), flags.resume));
 }
 
 Interruption::Scope interruption_scope(const ChatFlags& flags) {
@@ -328,6 +363,7 @@ int chat(ChatFlags& flags) {
   flags.generation.choose_seed();
   std::optional<std::string> question;
   if (!flags.interactive() && !flags.lines) question = whole_question(flags);
+  choose_saved_model(flags);
   Chat chat(flags);
   if (flags.generation.model.engine.model.empty())
     put_notice(
@@ -349,7 +385,11 @@ Action declare_chat(Flags parser) {
   flags->system_flag =
       parser.add("--system", flags->system, "the system message: instructions for the model")
           .type("TEXT");
-  parser.add("--resume", flags->resume, "continue a conversation saved with /save")
+  flags->model_flag = parser.named("--model"), flags->hub_flag = parser.named("--hub");
+  parser
+      .add("--resume", flags->resume,
+           "continue a conversation saved with /save; without -m, with the model that it was saved "
+           "with")
       .not_empty("a file")
       .type("FILE");
   declare_chat_template(parser, flags->chat_template);

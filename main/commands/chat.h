@@ -25,7 +25,7 @@ struct ChatFlags {
   ToolFlags tools;
   std::string system, resume, think = "auto", chat_template;
   TemplateChoice format;  // of --chat-template
-  Flag system_flag;
+  Flag system_flag, model_flag, hub_flag;
   std::vector<Flag> settings;  // the flags that /set can change
   JsonForm json;
   bool lines = false, no_word_wrap = false, no_history = false;
@@ -110,9 +110,11 @@ class Chat {
   void change_model(const std::string& name);
   void set(const std::string& text);
   std::string shown_model() const;
+  std::string lasting_name() const;
   static std::string read_setting(GenerationFlags& settings, const std::string& typed,
                                   const std::string& value);
   void change_settings(const Settings& changes, Typed where = Typed::here);
+  void put_other_model(const std::string& saved, const std::string& path) const;
   void take_settings(Settings saved, const std::string& path);
   void forget_settings();
   void show_settings();

@@ -298,7 +298,7 @@ void Chat::save(const std::string& path) {
   const std::string states = states_file(path);
   conversation_.expect_can_save(path);
   expect_kv_file(states);
-  conversation_.save(path, changed_);
+  conversation_.save(path, changed_, lasting_name());
   put_note(fmt::format("{} in {}", counted(conversation_.messages().size(), "message"), path));
   for (const AttachedFile& file : files_)
     put_note(file.path + ": is not saved, because it is sent with the next message");
@@ -326,12 +326,13 @@ void Chat::load(const std::string& path) {
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");
   // After /model the grammar of the flags may not fit: that is an error before anything changes.
   if (first_rules_) speaker_.model->grammar(first_rules_);
-  const Settings saved = conversation_.load(path);
+  const SavedConversation saved = conversation_.load(path);
   put_state(fmt::format("{} from {}", counted(conversation_.messages().size(), "message"), path));
   call_is_shown_ = false;
   if (interactive_) show_last_turns();
   forget_settings();  // of the conversation before
-  take_settings(saved, path);
+  take_settings(saved.settings, path);
+  put_other_model(saved.model, path);
   const std::string states = states_file(path);
   if (std::error_code none; !std::filesystem::exists(states, none)) return;
   try {

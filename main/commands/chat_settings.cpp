@@ -112,6 +112,22 @@ std::string Chat::shown_model() const {
   return found.path == path ? found.name : typed;
 }
 
+// The name by which a later chat finds the model from any folder.
+std::string Chat::lasting_name() const {
+  namespace fs = std::filesystem;
+  const std::string path = speaker_.engine().path(), name = name_on_shelf(path);
+  std::error_code none;
+  return name == path && fs::exists(path, none) ? fs::canonical(path, none).string() : name;
+}
+
+// A note if a loaded conversation was saved with another model.
+void Chat::put_other_model(const std::string& saved, const std::string& path) const {
+  const std::string here = lasting_name();
+  if (!saved.empty() && saved != here)
+    put_notice(fmt::format("{} was saved with the model {}; it continues with {}", path,
+                           escaped(saved), here));
+}
+
 // "temp 0.5": a flag of the command line without its dashes. "parameter temp 0.5" works too, for
 // users of ollama.
 void Chat::set(const std::string& text) {

@@ -278,6 +278,55 @@ TEST_CASE("cli/chat /model: another model continues the conversation") {
   CHECK(refused.out == with_tools("A dog.\nA cat.\n").out);
 }
 
+TEST_CASE("cli/chat --resume: without -m the model that the conversation was saved with") {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "shelf");
+  const std::string shelved = story_with(folder / "shelf/teller.quipu", kColons),
+                    elsewhere = story_with(folder / "elsewhere.quipu", kColons),
+                    talk = folder / "talk", path_talk = folder / "path";
+  const OwnVariable models("CHASKI_MODELS", folder / "shelf");
+  const auto chat = [](const Arguments& more, const std::string& typed) {
+    Arguments all = {"chat", "--lines", "-n", "9", "--seed", "3"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all, typed);
+  };
+  const auto saved_model = [](const std::string& file) {
+    return json::parse(read_file(file))["model"].get<std::string>();
+  };
+  CHECK(chat({"-m", "tell"}, "A dog.\n/save " + talk + "\n").status == 0);
+  CHECK(saved_model(talk) == "teller");
+  CHECK(chat({"-m", elsewhere}, "A dog.\n/save " + path_talk + "\n").status == 0);
+  CHECK(saved_model(path_talk) == std::filesystem::canonical(elsewhere).string());
+  for (const auto& [file, model] : {std::pair(talk, shelved), std::pair(path_talk, elsewhere)}) {
+    const Outcome resumed = chat({"--resume", file}, "A cat.\n/model\n"),
+                  named = chat({"-m", model, "--resume", file}, "A cat.\n");
+    CHECK_MESSAGE(resumed.status == 0, resumed.err);
+    CHECK_MESSAGE(resumed.error_says(", with which " + file + " was saved\n"), resumed.err);
+    CHECK_MESSAGE(resumed.error_says("the model is " + model), resumed.err);
+    CHECK_FALSE(resumed.error_says("built-in model"));
+    CHECK(resumed.out == named.out);
+    CHECK_FALSE(named.error_says("was saved"));
+  }
+  // Another model continues it with a note, after -m and after /load.
+  const std::string note = "chaski: note: " + talk + " was saved with the model teller; ";
+  const Outcome other = chat({"-m", elsewhere, "--resume", talk}, "A cat.\n"),
+                loaded = chat({"-m", elsewhere}, "/load " + talk + "\n");
+  CHECK_MESSAGE(other.error_says(note + "it continues with " + elsewhere + "\n"), other.err);
+  CHECK_MESSAGE(loaded.error_says(note), loaded.err);
+  // A model that is gone, and a file that is not one: neither is opened.
+  std::filesystem::remove(shelved);
+  check_one_line(chat({"--resume", talk}, "A cat.\n"), 5,
+                 talk + " was saved with the model teller, which is not on this machine, expected");
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  write_file(talk, json{{"model", pipe}, {"messages", json::array()}}.dump());
+  check_one_line(chat({"--resume", talk}, "A cat.\n"), 5, "which is not on this machine");
+  // The built-in model has no file.
+  CHECK(chat({}, "A dog.\n/save " + folder / "own\n").status == 0);
+  CHECK(saved_model(folder / "own") == "(bundled)");
+  CHECK_FALSE(chat({"--resume", folder / "own"}, "A cat.\n").error_says("was saved"));
+}
+
 TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
   const TempFolder folder;
   const std::string a = write_file(folder / "a.txt", "Alpha.\nBeta.\n"),

@@ -235,17 +235,19 @@ TEST_CASE("chat: a conversation is saved under its own name only, and loaded wit
   Talk talk(10000, {"Be brief.", true, {}}), other;
   talk.conversation.ask("Hi");
   talk.answer("Hello", 2);
-  talk.conversation.save(path, {{"temp", "0.5"}});
-  CHECK_EQ(other.conversation.load(path), Settings{{"temp", "0.5"}});
+  talk.conversation.save(path, {{"temp", "0.5"}}, "some-model");
+  const SavedConversation saved = other.conversation.load(path);
+  CHECK_EQ(saved.settings, Settings{{"temp", "0.5"}});
+  CHECK_EQ(saved.model, "some-model");
   CHECK(other.conversation.messages() == talk.conversation.messages());
   CHECK_EQ(other.conversation.system(), "Be brief.");
   other.conversation.clear();
   CHECK_EQ(other.conversation.messages().size(), 1);
-  other.conversation.save(path, {});  // it was loaded from there
-  CHECK_NOTHROW(talk.conversation.save(path, {}));
+  other.conversation.save(path, {}, "");  // it was loaded from there
+  CHECK_NOTHROW(talk.conversation.save(path, {}, ""));
   Talk third;
   third.conversation.ask("Something else");
-  CHECK(error_of([&] { third.conversation.save(path, {}); }).code == Exit::usage);
+  CHECK(error_of([&] { third.conversation.save(path, {}, ""); }).code == Exit::usage);
 }
 
 TEST_CASE("chat: a conversation knows which call waits for its result") {
