@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -179,14 +180,6 @@ void drop_without_model(const std::string& name) {
   fs::remove(converted_folder() + "/" + name, none);
 }
 
-// Why a file of `bytes` is not kept; empty if it is within the limit.
-std::string too_large(uint64_t bytes, uint64_t limit) {
-  if (bytes <= limit) return "";
-  return fmt::format(
-      "it needs {}, but the limit of {} is {} (--keep-converted SIZE sets a higher one)",
-      size_text(bytes), converted_folder(), size_text(limit));
-}
-
 // The converted folder, or the nearest folder above it that exists.
 fs::path existing_folder() {
   std::error_code none;
@@ -194,6 +187,37 @@ fs::path existing_folder() {
   while (!folder.empty() && folder != folder.root_path() && !fs::exists(folder, none))
     folder = folder.parent_path();
   return folder;
+}
+
+uint64_t free_disk() {
+  std::error_code none;
+  const fs::space_info space = fs::space(existing_folder(), none);
+  return none ? 0 : space.available;
+}
+
+enum class Reason { none, folder, disk, limit };
+
+// Why a file of `bytes` is not kept, in `why`.
+Reason too_large(uint64_t bytes, KeepConverted most, std::string& why) {
+  const uint64_t limit = most_converted(most), free = free_disk();
+  const bool fits = bytes <= free + bytes_kept();
+  if (fits && bytes <= limit) return Reason::none;
+  if (fits && most) {
+    why = fmt::format(
+        "it needs {}, but the limit of {} is {} (--keep-converted SIZE sets a higher one)",
+        size_text(bytes), converted_folder(), size_text(limit));
+    return Reason::limit;
+  }
+  why = fmt::format("it needs {}, but only {} are free on the disk of {}{}", size_text(bytes),
+                    size_text(free), converted_folder(),
+                    fits ? ", of which converted models use at most a tenth" : "");
+  return Reason::disk;
+}
+
+// Whether a reason is new in this process: further models that are not kept for it need no note.
+bool is_new(Reason reason) {
+  static std::atomic<bool> said[4];
+  return !said[size_t(reason)].exchange(true);
 }
 
 // Changes whenever a process writes to a file of the folder that is not complete yet.
@@ -214,10 +238,7 @@ std::string converted_folder() {
 }
 
 uint64_t most_converted(KeepConverted most) {
-  if (most) return *most;
-  std::error_code none;
-  const fs::space_info space = fs::space(existing_folder(), none);
-  return none ? 0 : (space.available + bytes_kept()) / 10;
+  return most ? *most : (free_disk() + bytes_kept()) / 10;
 }
 
 std::vector<KeptModel> kept_models() {
@@ -353,11 +374,14 @@ std::shared_ptr<const Weights> ConvertedModel::find_or_lock(Verify how, int thre
 
 // The conversion has about as many bytes as the model. write() checks its real size.
 bool ConvertedModel::fits() {
+  Reason reason = Reason::folder;
   if (::access(existing_folder().c_str(), W_OK) != 0)
     why_not_ = fmt::format("{}: {}", converted_folder(), std::strerror(errno));
   else
-    why_not_ = too_large(bytes_, most_converted(most_));
-  return why_not_.empty();
+    reason = too_large(bytes_, most_, why_not_);
+  if (reason == Reason::none) return true;
+  if (!is_new(reason)) why_not_.clear();
+  return false;
 }
 
 bool ConvertedModel::lock(const std::function<void()>& waits) {
@@ -430,10 +454,8 @@ void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
   uint64_t bytes = 0;
   if (state_of_files(files_, bytes) != state_)
     return void(failure_ = "the file was changed in the meantime");
-  const uint64_t limit = most_converted(most_);
-  failure_ = too_large(weights->bytes(), limit);
-  if (!failure_.empty()) return;
-  make_room(weights->bytes(), limit, sum);
+  if (too_large(weights->bytes(), most_, failure_) != Reason::none) return;
+  make_room(weights->bytes(), most_converted(most_), sum);
   write_quipu(file, source_of(weights), 1);
   keep_verified(file, Mapping::open(file)->state());  // write_quipu() has compared its checksums
   const std::string record = digits_of(path_) + kRecordEnding, before = record_named(record).name;

@@ -48,7 +48,8 @@ class ConvertedModel {
   std::shared_ptr<const Weights> find_or_lock(Verify how, int threads, const Notice& notice,
                                               const std::function<void()>& waits);
   bool will_keep() const { return lock_ >= 0; }
-  // Why the model is not kept; empty if it is, or if it need not be said.
+  // Why the model is not kept; empty if it is, or if it need not be said: the disk, the limit and
+  // the folder are named once in a process.
   const std::string& why_not() const { return why_not_; }
   // Writes the converted model in a thread. A failure is reported to `notice` at the end.
   void keep(std::shared_ptr<const Weights> weights, Notice notice);

@@ -275,6 +275,37 @@ TEST_CASE("cli/converted: the limit, the config file, and chaski cache") {
                  "--keep-converted is some, expected");
 }
 
+TEST_CASE("cli/converted: a full disk is named with its free bytes, and each reason once") {
+  const Converted c;
+  const std::string why = "the converted model is not kept: it needs ";
+  const auto count = [](const Outcome& outcome, const std::string& text) {
+    size_t n = 0;
+    for (size_t at = 0; (at = outcome.err.find(text, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  const std::string other = c.tmp / "other.gguf";
+  fs::copy_file(c.model, other);
+  const Outcome limit = c.run({"--draft", other, "--keep-converted", "100k"});
+  CHECK_MESSAGE(count(limit, why) == 1, limit.err);
+  CHECK_MESSAGE(count(limit, "--keep-converted") == 1, limit.err);
+  if (!can_preload()) return;
+  const auto with_disk = [&](const char* bytes, const std::string& flags) {
+    return Program({"-c", "export LD_PRELOAD=" + faults_shim() + " FAULT_DISK=" + bytes +
+                              "; exec " + chaski_binary() + " run -m " + c.model +
+                              " -p Once -n 2 --seed 1 " + flags},
+                   "", "", "/bin/sh")
+        .wait();
+  };
+  const Outcome full = with_disk("1000000", "--keep-converted 1G --draft " + other);
+  CHECK(full.status == 0);
+  CHECK_MESSAGE(full.error_says(", but only 1.0 MB are free on the disk of " + c.folder + "\n"),
+                full.err);
+  CHECK(count(full, "free on the disk") == 1);
+  CHECK(count(full, "--keep-converted") == 0);
+  CHECK(c.kept().empty());
+  CHECK_FALSE(with_disk("1000000000", "--keep-converted 1G").error_says("free on the disk"));
+}
+
 TEST_CASE("cli/converted: a cache that cannot be written costs no answer") {
   const Converted c;
   const std::string out = c.run({"--keep-converted", "no"}).out;

@@ -7,6 +7,7 @@
 //   FAULT_SIGNAL=poll:N:2  signal 2 is raised right before the N-th call of this name
 //   FAULT_UNWIND=1       std::set_new_handler does nothing, so that running out of memory is an
 //                        exception: this tests how bad_alloc unwinds through the program
+//   FAULT_DISK=N         file systems have N free bytes
 //   FAULT_COUNT=FILE     at the end, writes the number of allocations and of each call to FILE
 // Calls that the C library makes internally are not seen.
 #define _GNU_SOURCE
@@ -23,6 +24,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 extern void* __libc_malloc(size_t);
@@ -134,6 +136,15 @@ SHIM(int, close, (int fd), (fd), -1)
 SHIM(int, poll, (struct pollfd * of, nfds_t n, int ms), (of, n, ms), -1)
 SHIM(int, flock, (int fd, int how), (fd, how), -1)
 SHIM(int, rename, (const char* from, const char* to), (from, to), -1)
+
+int statvfs(const char* path, struct statvfs* out) {
+  static __typeof__(&statvfs) real;
+  if (!real) real = REAL(statvfs);
+  const int result = real(path, out);
+  if (result == 0 && getenv("FAULT_DISK"))
+    out->f_bavail = (fsblkcnt_t)number("FAULT_DISK") / out->f_frsize;
+  return result;
+}
 
 int open(const char* path, int flags, ...) {
   static __typeof__(&open) real;
