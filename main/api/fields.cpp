@@ -24,6 +24,28 @@ std::string joined(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
+// "found the end of the text, expected '}'", of the parser's error, which ends in " - unexpected X;
+// expected Y" or in " - invalid X; last read: Z; expected Y". `last` is Z.
+std::string found_and_expected(const std::string& error, const std::string& last) {
+  constexpr std::string_view kReason = " - ", kUnexpected = "unexpected ",
+                             kExpected = "; expected ", kLastRead = "; last read: ";
+  constexpr size_t kTail = 20;  // bytes
+  const size_t begin = error.find(kReason);
+  if (begin == std::string::npos)  // the only other error
+    return fmt::format("found {:.{}}, a number that is too large", escaped(last), kShown);
+  const std::string rest = error.substr(begin + kReason.size());
+  const size_t read = rest.find(kLastRead), end = rest.rfind(kExpected);
+  const bool expects = end != std::string::npos && (read == std::string::npos || end > read);
+  const std::string expected =
+      expects ? ", expected " + rest.substr(end + kExpected.size()) : std::string();
+  const std::string found = rest.substr(0, std::min(read, end));
+  if (found == "unexpected end of input") return "found the end of the text" + expected;
+  if (found.starts_with(kUnexpected)) return "found " + found.substr(kUnexpected.size()) + expected;
+  size_t tail = last.size() - std::min(last.size(), kTail);
+  while (tail < last.size() && (last[tail] & 0xc0) == 0x80) ++tail;  // whole characters
+  return fmt::format("found {} after {}{}", found, escaped(last.substr(tail)), expected);
+}
+
 // Refuses what would make the parser or a search through a value slow.
 class Limits : public nlohmann::json_sax<OrderedJson> {
  public:
@@ -42,8 +64,9 @@ class Limits : public nlohmann::json_sax<OrderedJson> {
   bool end_object() override { return close(); }
   bool start_array(size_t) override { return open(); }
   bool end_array() override { return close(); }
-  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    return no(fmt::format("is not JSON: byte {} is wrong", at));
+  bool parse_error(size_t at, const std::string& last,
+                   const nlohmann::detail::exception& error) override {
+    return no(fmt::format("is not JSON, byte {}: {}", at, found_and_expected(error.what(), last)));
   }
   const std::string& fault() const { return fault_; }
 

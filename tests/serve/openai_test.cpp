@@ -231,6 +231,19 @@ TEST_CASE("serve/errors name the field, and unknown fields become warnings") {
   const auto raw = [](const std::string& body) {
     return story_server().send(request_text("POST", "/v1/chat/completions", body));
   };
+  for (const auto& [body, fault] :
+       {std::pair(R"({"prompt": "a")",
+                  "the body is not JSON, byte 15: found the end of the text, expected '}'"),
+        std::pair(R"({"prompt" 1})",
+                  "the body is not JSON, byte 11: found number literal, expected ':'"),
+        std::pair(R"({"prompt": nul})",
+                  R"(the body is not JSON, byte 15: found invalid literal after "prompt": nul})"),
+        std::pair(R"({"n": 1e999})", "byte 11: found 1e999, a number that is too large")}) {
+    const HttpResponse response = raw(body);
+    CHECK(response.status == 400);
+    const std::string said = response.json()["error"]["message"];
+    CHECK_MESSAGE(said.find(fault) != std::string::npos, said);
+  }
   for (const char* body : {"{", "[]", "", "nonsense", "{\"a\":1}", "\xff\xfe"})
     CHECK_MESSAGE(raw(body).status == 400, body);
   CHECK(raw(std::string(200, '[') + std::string(200, ']')).status == 400);
