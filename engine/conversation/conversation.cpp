@@ -381,7 +381,7 @@ SavedConversation Conversation::load(const std::string& path) {
   } catch (const Error& error) {
     const std::string line = error.what();
     if (error.code != Exit::bad_file) throw;
-    fail(error.code, "{}: is not a saved conversation{}", path,
+    fail(error.code, "{} is not a saved conversation{}", path,
          line.starts_with(path) ? line.substr(path.size()) : ": " + line);
   }
   set_messages(std::exchange(saved.messages, {}));

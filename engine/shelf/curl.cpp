@@ -11,7 +11,7 @@ void* symbol_of_curl(const char* name) {
   if (!library)
     fail(Exit::io, "the network needs libcurl (Debian: apt-get install libcurl4): {}", ::dlerror());
   void* at = ::dlsym(library, name);
-  if (!at) fail(Exit::io, "{}: has no function {}, expected libcurl 7.85 or later", kCurl, name);
+  if (!at) fail(Exit::io, "{} has no function {}, expected libcurl 7.85 or later", kCurl, name);
   return at;
 }
 

@@ -48,7 +48,7 @@ uint64_t number_at(std::string_view text) {
          "{}: the server denies access ({}), expected --token-file FILE with an access token",
          where, answer.status);
   if (answer.status == 404 || answer.status == 410)
-    fail(Exit::io, "{}: does not exist on the server ({})", where, answer.status);
+    fail(Exit::io, "{} does not exist on the server ({})", where, answer.status);
   fail(Exit::io, "{}: the server answers with status {}, expected 200", where, answer.status);
 }
 
@@ -172,7 +172,7 @@ class Fetch {
     }
     std::ifstream in(tag_);
     if (st.st_size > 0 && !in)
-      fail(Exit::usage, "{}: was not written by chaski, because there is no {}; remove it", part_,
+      fail(Exit::usage, "{} was not written by chaski, because there is no {}; remove it", part_,
            tag_);
     std::string url;
     std::getline(in, version_), std::getline(in, url);
@@ -224,7 +224,7 @@ class Fetch {
     const std::string name = fs::path(file_.path).extension();
     if (answer.field("content-type").starts_with("text/html") && name != ".html")
       fail(Exit::io,
-           "{}: is a web page, expected the file itself (on a hub, replace /blob/ in the URL with "
+           "{} is a web page, expected the file itself (on a hub, replace /blob/ in the URL with "
            "/resolve/)",
            without_query(file_.url));
     if (answer.status == 206) {
@@ -246,7 +246,7 @@ class Fetch {
       total_ = number_at(answer.field("content-length"));
     }
     if (file_.bytes > 0 && total_ > 0 && total_ != file_.bytes)
-      fail(Exit::io, "{}: has {} bytes, but the hub lists {}", without_query(file_.url), total_,
+      fail(Exit::io, "{} has {} bytes, but the hub lists {}", without_query(file_.url), total_,
            file_.bytes);
     if (total_ == 0) total_ = file_.bytes;
     keep_version(answer);
@@ -313,11 +313,10 @@ class Fetch {
         (begins.size() == kFirstBytes && begins.back() == '{'))
       return;
     remove_part();
-    fail(
-        Exit::bad_file,
-        "{}: is not a model, because it begins with \"{}\"; expected a GGUF, .quipu or safetensors "
-        "file; removed it",
-        without_query(file_.url), escaped(begins));
+    fail(Exit::bad_file,
+         "{} is not a model, because it begins with \"{}\"; expected a GGUF, .quipu or safetensors "
+         "file; removed it",
+         without_query(file_.url), escaped(begins));
   }
 
   // Whether a 416 answer ("bytes */100") means that the part is complete.
@@ -329,7 +328,7 @@ class Fetch {
   }
 
   FetchedFile finish() {
-    if (size_ == 0) fail(Exit::io, "{}: is an empty file", without_query(file_.url));
+    if (size_ == 0) fail(Exit::io, "{} is an empty file", without_query(file_.url));
     expect_model();
     const std::string own = hash_.finish();
     if (!sum().empty() && own != sum()) {
@@ -389,7 +388,7 @@ std::string fetch_text(const std::string& url, const FetchOptions& options) {
       {url, options.token, {}},
       [&](const HttpAnswer&, std::string_view bytes) {
         if (text.size() + bytes.size() > kMostListed)
-          fail(Exit::io, "{}: has more than {} bytes, too many for a list of files",
+          fail(Exit::io, "{} has more than {} bytes, too many for a list of files",
                without_query(url), kMostListed);
         text += bytes;
         return true;

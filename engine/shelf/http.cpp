@@ -151,14 +151,14 @@ Url read_url(const std::string& text, PlainHttp plain) {
   const std::unique_ptr<CURLU, decltype(c.url_cleanup)> url(c.url(), c.url_cleanup);
   if (!url) fail(Exit::memory, "not enough memory for libcurl");
   if (c.url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
-    fail(Exit::usage, "{}: is not a URL, expected https://HOST/FILE", without_query(text));
+    fail(Exit::usage, "{} is not a URL, expected https://HOST/FILE", without_query(text));
   const Url parts{part_of(url.get(), CURLUPART_SCHEME).value_or(""),
                   in_small_letters(part_of(url.get(), CURLUPART_HOST).value_or("")),
                   part_of(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT).value_or(""),
                   part_of(url.get(), CURLUPART_PATH, CURLU_URLDECODE).value_or("")};
   const bool plain_is_allowed = plain == PlainHttp::anywhere || parts.is_this_machine();
   if (parts.scheme != "https" && !(parts.scheme == "http" && plain_is_allowed))
-    fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(text));
+    fail(Exit::usage, "{} is not encrypted, expected https://", without_query(text));
   if (part_of(url.get(), CURLUPART_USER))
     fail(Exit::usage,
          "the URL contains a user name; secrets belong into --token-file FILE of pull, or into "
@@ -183,7 +183,7 @@ HttpAnswer http_get(const GetRequest& request, const HttpTake& take,
     try {
       const Url there = read_url(next, request.plain);
       if (here.scheme == "https" && there.scheme != "https")
-        fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(next));
+        fail(Exit::usage, "{} is not encrypted, expected https://", without_query(next));
       at = next, here = there;
     } catch (const Error& error) {
       fail(Exit::io, "{}: the server redirects to {}", without_query(request.url), error.what());

@@ -123,12 +123,12 @@ void expect_whole_model(const std::string& text, const std::vector<std::string>&
   const std::string model = parts[0] + "/" + parts[1];
   if (parts[3] != "main")
     fail(Exit::usage,
-         "{}: is the page of the revision {}, but chaski downloads only main, expected {} or the "
+         "{} is the page of the revision {}, but chaski downloads only main, expected {} or the "
          "address of a file",
          without_query(text), parts[3], model);
   if (parts.size() > 4)
     fail(Exit::usage,
-         "{}: is the page of a folder, expected {} (--file PATTERN chooses files, such as those "
+         "{} is the page of a folder, expected {} (--file PATTERN chooses files, such as those "
          "of a folder)",
          without_query(text), model);
 }
@@ -172,7 +172,7 @@ class HubName {
         first.push_back(file.name);
     if (first.empty() && quant_.empty()) return folder(all);
     if (first.empty())
-      fail(Exit::usage, "{}: has no {}, expected {}", model_, quant_, model_names(all));
+      fail(Exit::usage, "{} has no {}, expected {}", model_, quant_, model_names(all));
     if (first.size() > 1)
       std::erase_if(first, [&](const std::string& name) {
         return quant_.empty() && !has_quant(name, kPreferredQuant);
@@ -220,7 +220,7 @@ class HubName {
       tensors = tensors || file.name.ends_with(".safetensors");
     }
     if (!tensors || config.empty())
-      fail(Exit::usage, "{}: has no model that chaski can read, expected GGUF files or safetensors",
+      fail(Exit::usage, "{} has no model that chaski can read, expected GGUF files or safetensors",
            model_);
     files.push_back(config[0]);
     return files;
@@ -250,7 +250,7 @@ RemoteModel model_of_url(const ModelWanted& wanted) {
          "letters and digits",
          without_query(wanted.what));
   if (!is_safe_path(name))
-    fail(Exit::usage, "{}: does not name a file, expected https://HOST/FILE",
+    fail(Exit::usage, "{} does not name a file, expected https://HOST/FILE",
          without_query(wanted.what));
   RemoteModel model{{}, wanted.folder + "/" + names_of_parts(name)[0]};
   for (const std::string& part : names_of_parts(name)) {
@@ -261,7 +261,7 @@ RemoteModel model_of_url(const ModelWanted& wanted) {
                    number = at.rfind(name.substr(tail), end);
       if (number == std::string::npos || number + size != end)
         fail(Exit::usage,
-             "{}: is one of several parts, expected a URL that ends in \"{}\" without escapes",
+             "{} is one of several parts, expected a URL that ends in \"{}\" without escapes",
              without_query(wanted.what), name.substr(tail));
       at.replace(number, size, part.substr(tail));
     }

@@ -29,7 +29,7 @@ bool takes_tokenizer(const std::string& path) { return !path.empty() && is_llama
 
 OpenModel open_model(const std::string& path, const std::string& tokenizer) {
   if (!tokenizer.empty() && !takes_tokenizer(path))
-    fail(Exit::usage, "{}: has its own tokenizer, expected no --tokenizer, found --tokenizer {}",
+    fail(Exit::usage, "{} has its own tokenizer, expected no --tokenizer, found --tokenizer {}",
          path.empty() ? "the bundled model" : path, tokenizer);
   if (path.empty()) return as_mapped(open_quipu("(bundled)", bundled_model()));
   if (is_quipu(path)) return as_mapped(open_quipu(path));

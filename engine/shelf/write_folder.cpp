@@ -55,7 +55,7 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
                                 made.stayed.size() == 1 ? "was" : "were"));
   if (!made.has_tokenizer)
     notes.push_back(
-        fmt::format("{}: has no tokenizer ({}); copy tokenizer.json and tokenizer_config.json from "
+        fmt::format("{} has no tokenizer ({}); copy tokenizer.json and tokenizer_config.json from "
                     "the model's original folder into it",
                     folder, tokenizer.why_not));
   return notes;

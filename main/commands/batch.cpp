@@ -156,13 +156,13 @@ class BatchRun {
     const std::map<size_t, BatchResult>& earlier = output_.earlier();
     if (earlier.empty()) return;
     if (flags_.in == "-")
-      fail(Exit::usage, "{}: has results, but standard input is not read twice: expected a file",
+      fail(Exit::usage, "{} has results, but standard input is not read twice: expected a file",
            flags_.out);
     BatchInput again(flags_.in, key_);
     while (answered_before_ < earlier.size()) {
       const std::optional<BatchLine> line = again.next();
       if (!line)
-        fail(Exit::usage, "{}: has the result of line {}, but {} ends before", flags_.out,
+        fail(Exit::usage, "{} has the result of line {}, but {} ends before", flags_.out,
              earlier.rbegin()->first, flags_.in);
       const auto found = earlier.find(line->number);
       if (found == earlier.end() && flags_.unordered) continue;

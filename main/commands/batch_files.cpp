@@ -53,7 +53,7 @@ BatchInput::BatchInput(const std::string& path, std::string key)
   if (!file_.is_open()) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
   if (!file_.seekg(0))
     fail(Exit::usage,
-         "{}: is a pipe, which cannot be read twice, expected a file, or - for standard input",
+         "{} is a pipe, which cannot be read twice, expected a file, or - for standard input",
          path);
   std::string line;
   while (next_line(file_, path, line)) count_ += !is_empty(line);
@@ -115,7 +115,7 @@ off_t BatchOutput::read_earlier() {
   // A file with one line and no newline may belong to another program: do not truncate it.
   if (number == 0 && !line.empty() && !line.starts_with(R"({"id":"batch_req_)") &&
       !std::string_view(R"({"id":"batch_req_)").starts_with(line))
-    fail(Exit::usage, "{}: is not a result of a batch, expected another name for the results",
+    fail(Exit::usage, "{} is not a result of a batch, expected another name for the results",
          path_);
   if (ftruncate(file_, end) != 0)
     fail(Exit::io, "{}: cannot be written: {}", path_, std::strerror(errno));

@@ -196,7 +196,7 @@ void Chat::retry(const std::string&) {
 void Chat::clear(const std::string&) {
   conversation_.clear();
   for (const AttachedFile& file : std::exchange(files_, {}))
-    put_note(file.path + ": is not sent with the next message");
+    put_note(file.path + " is not sent with the next message");
 }
 
 // Puts the last question into the next line. If that line is sent, it replaces the question and its
@@ -237,13 +237,15 @@ void Chat::attach(const std::string& path) {
   if (!path.empty()) {
     const std::string text = read_text(path);
     if (text.find('\0') != std::string::npos || valid_utf8(text) != text)
-      fail(Exit::usage, "{}: is not text in UTF-8, expected a text file", path);
+      fail(Exit::usage, "{} is not text in UTF-8, expected a text file", path);
     files_.push_back({path, text.substr(0, text.find_last_not_of("\r\n") + 1)});
   }
   if (files_.empty()) fail(Exit::usage, "/file expects a file");
-  for (const AttachedFile& file : files_)
-    put_note(fmt::format("{}: {} are sent with the next message", file.path,
-                         counted(speaker_.engine().tokenizer().encode(file.text).size(), "token")));
+  for (const AttachedFile& file : files_) {
+    const size_t tokens = speaker_.engine().tokenizer().encode(file.text).size();
+    put_note(fmt::format("{}: {} {} sent with the next message", file.path,
+                         counted(tokens, "token"), tokens == 1 ? "is" : "are"));
+  }
 }
 
 // A message with the files of /file after it. A tool's result may be a file alone.
@@ -258,7 +260,7 @@ std::string Chat::with_files(std::string text) {
 // After an error that removed the message.
 void Chat::put_files_back() {
   for (const AttachedFile& file : sent_)
-    put_note(file.path + ": is sent with the next message; /file \"\" takes it back");
+    put_note(file.path + " is sent with the next message; /file \"\" takes it back");
   std::ranges::move(std::exchange(sent_, {}), std::inserter(files_, files_.begin()));
 }
 
@@ -301,7 +303,7 @@ void Chat::save(const std::string& path) {
   conversation_.save(path, changed_, lasting_name());
   put_note(fmt::format("{} in {}", counted(conversation_.messages().size(), "message"), path));
   for (const AttachedFile& file : files_)
-    put_note(file.path + ": is not saved, because it is sent with the next message");
+    put_note(file.path + " is not saved, because it is sent with the next message");
   // The session may hold more than the conversation: thinking, and what was removed from it.
   Session& session = *speaker_.session;
   const int tokens = session.rewind(int(session.common_prefix(conversation_.tokens())));
@@ -322,7 +324,7 @@ void Chat::save(const std::string& path) {
 void Chat::load(const std::string& path) {
   if (path.empty()) fail(Exit::usage, "/load expects a file");
   if (Session::is_saved(path))
-    fail(Exit::usage, "{}: holds a KV cache, expected the conversation that it belongs to{}", path,
+    fail(Exit::usage, "{} holds a KV cache, expected the conversation that it belongs to{}", path,
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");
   // After /model the grammar of the flags may not fit: that is an error before anything changes.
   if (first_rules_) speaker_.model->grammar(first_rules_);
@@ -330,9 +332,9 @@ void Chat::load(const std::string& path) {
   put_state(fmt::format("{} from {}", counted(conversation_.messages().size(), "message"), path));
   call_is_shown_ = false;
   if (interactive_) show_last_turns();
+  put_other_model(saved.model, path);
   forget_settings();  // of the conversation before
   take_settings(saved.settings, path);
-  put_other_model(saved.model, path);
   const std::string states = states_file(path);
   if (std::error_code none; !std::filesystem::exists(states, none)) return;
   try {

@@ -24,11 +24,11 @@ int convert(ConvertFlags& flags) {
   const bool named_as_file = flags.out.ends_with(".quipu") || flags.out.ends_with(".gguf");
   if (flags.layout.empty() && !named_as_file)
     fail(Exit::usage,
-         "{}: is not the name of a model file, expected one that ends in .quipu or .gguf, or a "
+         "{} is not the name of a model file, expected one that ends in .quipu or .gguf, or a "
          "folder with --layout",
          flags.out);
   if (!flags.layout.empty() && named_as_file)
-    fail(Exit::usage, "{}: is the name of a file, expected a folder with --layout {}", flags.out,
+    fail(Exit::usage, "{} is the name of a file, expected a folder with --layout {}", flags.out,
          flags.layout);
   const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;

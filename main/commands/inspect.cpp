@@ -177,8 +177,7 @@ int inspect(const InspectFlags& flags) {
   const ModelSource& source = found.source;
   if (flags.verify) {
     if (!source.verify)
-      fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,
-           source.kind);
+      fail(Exit::usage, "{} is a {}, expected a .quipu file for --verify", flags.file, source.kind);
     verify_source(source);
   }
   if (flags.json)

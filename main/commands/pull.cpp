@@ -34,8 +34,7 @@ std::string first_line_of(const std::string& file) {
   std::string text = read_text(file);
   text.resize(std::min(text.find_first_of("\r\n"), text.size()));
   if (text.empty())
-    fail(Exit::usage, "--token-file {}: is empty, expected an access token in the first line",
-         file);
+    fail(Exit::usage, "--token-file {} is empty, expected an access token in the first line", file);
   return text;
 }
 

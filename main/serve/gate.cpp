@@ -78,7 +78,7 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
            escaped(key.name));
     keys.push_back(std::move(key));
   }
-  if (keys.empty()) fail(Exit::bad_file, "{}: has no keys, expected one a line", path);
+  if (keys.empty()) fail(Exit::bad_file, "{} has no keys, expected one a line", path);
   return keys;
 }
 

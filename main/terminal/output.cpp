@@ -43,7 +43,7 @@ std::string read_all(int fd, const std::string& name) {
     if (n == 0) return text;
     text.append(part, size_t(n));
     if (text.size() > kMostText)
-      fail(Exit::io, "{}: has more than {} bytes of text, the most that chaski reads", name,
+      fail(Exit::io, "{} has more than {} bytes of text, the most that chaski reads", name,
            kMostText);
   }
 }
@@ -200,7 +200,7 @@ std::string read_text(const std::string& path) {
   } closing{fd};
   struct stat st;
   if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && size_t(st.st_size) > kMostText)
-    fail(Exit::io, "{}: has {} bytes of text, expected at most {}", path, st.st_size, kMostText);
+    fail(Exit::io, "{} has {} bytes of text, expected at most {}", path, st.st_size, kMostText);
   return read_all(fd, path);
 }
 

@@ -220,11 +220,11 @@ TEST_CASE("cli/chat /file: a question that is refused keeps its files") {
   screen.type("/file " + a + "\r");
   screen.until("are sent with the next message");
   screen.type("Sum up.\r");
-  screen.until("/a: is sent with the next message");
+  screen.until("/a is sent with the next message");
   screen.type("/save " + folder / "talk\r");
-  screen.until("/a: is not saved, because it is sent with the next message");
+  screen.until("/a is not saved, because it is sent with the next message");
   screen.type("/clear\r");
-  screen.until("/a: is not sent with the next message");
+  screen.until("/a is not sent with the next message");
   screen.type("/file\r");
   screen.until("/file expects a file");
   screen.type("/quit\r");
@@ -339,6 +339,10 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
   CHECK(said_in(talk, "user") ==
         std::vector<std::string>{"Sum up:\n\n" + a + ":\nAlpha.\nBeta.\n\n" + b + ":\nGamma.",
                                  "Again."});
+  const std::string short_one = write_file(folder / "one", "a");
+  CHECK_MESSAGE(lines({}, "/file " + short_one + "\n")
+                    .error_says(short_one + ": 1 token is sent with the next message\n"),
+                lines({}, "/file " + short_one + "\n").err);
   const Outcome back = lines({}, "/file " + a + "\n/file \"\"\nHello.\n/save " + talk + "b\n");
   CHECK(said_in(talk + "b", "user") == std::vector<std::string>{"Hello."});
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{

@@ -91,7 +91,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
   CHECK(wrong.status == 3);  // status of the first error, the file
   CHECK(wrong.out.empty());
-  for (const char* line : {"wrong.json: is not a saved conversation: [0].content is ",
+  for (const char* line : {"wrong.json is not a saved conversation: [0].content is ",
                            "/load expects a file", "/save expects a file", "no: cannot be opened",
                            "no/file: folder ", "/clear takes no argument, found \"now\""})
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
@@ -136,7 +136,7 @@ TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not com
                   shorter.err);
     check_one_line(
         chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", talk + ".kv"}, "a\n"), 2,
-        "talk.json.kv: holds a KV cache, expected the conversation that it belongs "
+        "talk.json.kv holds a KV cache, expected the conversation that it belongs "
         "to, " +
             talk);
     std::string bytes = read_file(talk + ".kv");
@@ -165,7 +165,7 @@ TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not com
   write_file(folder / "letter", "Dear diary");
   check_one_line(
       chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", folder / "letter"}, "a\n"), 3,
-      "letter: is not a saved conversation: byte 1 is not valid JSON");
+      "letter is not a saved conversation: byte 1 is not valid JSON");
   const Outcome states = lines("A dog.\n/save " + folder / "d.kv" + "\n");
   CHECK(states.status == 2);
   CHECK_MESSAGE(states.error_says("d.kv: names that end in .kv are for the KV cache of a "

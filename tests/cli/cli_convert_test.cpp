@@ -199,7 +199,7 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
   const Outcome bare =
       chaski_run({"convert", folder / "bare.quipu", folder / "bare", "--layout", "gptq"});
   CHECK_MESSAGE(bare.status == 0, bare.err);
-  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer (the model has no tokenizer); copy "
+  CHECK_MESSAGE(bare.error_says("bare has no tokenizer (the model has no tokenizer); copy "
                                 "tokenizer.json and tokenizer_config.json from the model's"),
                 bare.err);
   const Outcome plan = chaski_run({"plan", folder / "bare"});

@@ -85,7 +85,7 @@ TEST_CASE("cli/a pipe or a device is refused as a model, without waiting for it"
 
 TEST_CASE("cli/endless text is refused before memory is full") {
   const Outcome device = chaski_run({"tokenize", "-f", "/dev/zero"});
-  check_one_line(device, 5, "/dev/zero: has more than 67108864 bytes");
+  check_one_line(device, 5, "/dev/zero has more than 67108864 bytes");
   CHECK(status_of("tokenize", "</dev/zero 2>/dev/null") == 5);
   CHECK(status_of("chat", "</dev/zero 2>/dev/null") == 5);
   const TempFolder folder;

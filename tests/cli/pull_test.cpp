@@ -156,12 +156,12 @@ TEST_CASE("cli/pull: each error is one line, and no incomplete file has the fina
   const auto pull = [&](const std::string& name) {
     return chaski_run({"pull", server.url() + name});
   };
-  check_one_line(pull("/gone.gguf"), 5, "/gone.gguf: does not exist on the server (404)");
+  check_one_line(pull("/gone.gguf"), 5, "/gone.gguf does not exist on the server (404)");
   check_one_line(pull("/locked.gguf"), 5, "denies access (401), expected --token-file FILE");
   check_one_line(pull("/busy.gguf"), 5, "the server answers with status 503");
   check_one_line(pull("/page.gguf"), 5, "is a web page");
   check_one_line(pull("/out.gguf"), 5,
-                 "redirects to http://example.invalid/x.gguf: is not encrypted");
+                 "redirects to http://example.invalid/x.gguf is not encrypted");
   check_one_line(pull("/round.gguf"), 5, "redirects more than 10 times");
   check_one_line(pull("/short.gguf"), 5, "only 1000 of 5000 bytes were downloaded");
   fs::remove(shelf / "short.gguf.part"), fs::remove(shelf / "short.gguf.part.tag");
@@ -333,7 +333,7 @@ TEST_CASE("cli/pull: names with characters that a shell or a terminal interprets
     CHECK_MESSAGE(!said.error_says("secret"), said.err);
   }
   setenv("CHASKI_HUB", "my hub", 1);
-  check_one_line(chaski_run({"pull", "author/x"}), 2, "CHASKI_HUB: my hub: is not a URL");
+  check_one_line(chaski_run({"pull", "author/x"}), 2, "CHASKI_HUB: my hub is not a URL");
 }
 
 TEST_CASE("cli/pull: a second download of the same file is refused") {
@@ -387,7 +387,7 @@ TEST_CASE("cli/pull: a different file with the same name is not replaced") {
 
   const std::string part = write_file(shelf / "mine.gguf.part", "mine");
   check_one_line(chaski_run({"pull", server.url() + "/mine.gguf"}), 2,
-                 "mine.gguf.part: was not written by chaski");
+                 "mine.gguf.part was not written by chaski");
   CHECK(read_file(part) == "mine");
   // A part from another URL is downloaded from its beginning.
   write_file(part + ".tag", "\"one\"\n" + server.url() + "/other\n");
@@ -424,7 +424,7 @@ TEST_CASE("cli/pull: answers that contradict the part or the list") {
   check_one_line(chaski_run({"pull", "a/b", "--file", "short*"}), 5, "only 3000 of 5000 bytes");
   check_one_line(chaski_run({"pull", "a/b", "--file", "long*"}), 5,
                  "sends more than the announced 4000 bytes");
-  check_one_line(pull("empty.gguf"), 5, "empty.gguf: is an empty file");
+  check_one_line(pull("empty.gguf"), 5, "empty.gguf is an empty file");
   for (const char* name : {"once.gguf", "never.gguf", "less.gguf"}) {
     write_file(shelf / (std::string(name) + ".part"), file.substr(0, 3000));
     write_file(shelf / (std::string(name) + ".part.tag"), "\"one\"\n");
