@@ -40,6 +40,10 @@ ValueId Graph::get_rows(const Weight& table, GetRows::By by) {
 }
 ValueId Graph::take_outputs(ValueId x) { return append(TakeRows{}, {x}).out[0]; }
 ValueId Graph::matmul(ValueId x, const Weight& w, const Weight* bias) {
+  // One row is stored as a vector and not in strips.
+  if (w.info.rows < 2)
+    fail(Exit::bad_file, "tensor {} has {} row, expected at least 2 of a matrix", w.info.name,
+         w.info.rows);
   std::vector<ValueId> in{x, weight(w)};
   if (bias) in.push_back(weight(*bias));
   return append(MatMul{1, bias != nullptr}, std::move(in)).out[0];

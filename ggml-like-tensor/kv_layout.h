@@ -46,7 +46,9 @@ struct KvLayout {
   // Channels of a key, or of a value, that are rotated together, or 0.
   template <class F>
   [[gnu::always_inline]] int key_rotation() const {
-    return PageOf<F>::kRotation == kWholeHead ? k_dim & -k_dim : PageOf<F>::kRotation;
+    // Values inside keys are a whole number of such blocks.
+    const int whole = v_inside_k ? k_dim | v_dim : k_dim;
+    return PageOf<F>::kRotation == kWholeHead ? whole & -whole : PageOf<F>::kRotation;
   }
   template <class F>
   [[gnu::always_inline]] int value_rotation() const {

@@ -77,7 +77,8 @@ void Channels::begin_text(std::string& out) {
 
 std::string Channels::flush() {
   std::string out;
-  if (where_ == Where::header && !held_.empty()) begin_text(out);
+  // A header that the end cut is no text.
+  if (where_ == Where::header) held_.clear();
   out += std::exchange(held_, "");
   return out;
 }

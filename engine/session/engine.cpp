@@ -184,14 +184,17 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   const std::optional<ExpertRoom> room =
       expert_room(*model, pipeline->cpu()->layers().end, positions, o, threads);
   if (!room) return;
-  experts = ExpertCache::make(weights->mapping, room->weights, room->bytes, crew->size(),
-                              kept_expert_uses(weights->path, weights->state));
-  if (experts) pipeline->cpu()->use_experts(experts.get());
   const uint64_t least = least_bytes(room->weights, crew->size());
   if (o.expert_memory > 0 && o.expert_memory < least)
     fail(Exit::usage, "--expert-memory is {} bytes, expected at least {} for {} threads",
          o.expert_memory, least, crew->size());
-  if (!o.notice || o.expert_memory > 0) return;
+  experts = ExpertCache::make(weights->mapping, room->weights, room->bytes, crew->size(),
+                              kept_expert_uses(weights->path, weights->state));
+  if (experts) pipeline->cpu()->use_experts(experts.get());
+  if (!o.notice || (experts && o.expert_memory > 0)) return;
+  if (!experts && room->bytes >= least)
+    return o.notice(weights->path +
+                    " was replaced while it was opened, so its experts are read as mapped");
   o.notice(experts ? fmt::format("{}: is larger than memory: {:.3g} of {:.3g} GB of experts stay "
                                  "there, the others are read from the file when they are chosen",
                                  weights->path, double(room->bytes) / 1e9, double(room->all) / 1e9)

@@ -35,6 +35,7 @@ struct ServeFlags {
   std::vector<std::string> models, embedding_models;
   std::string alias, think = "on", chat_template, most_body = "32M", memory, keep;
   std::string cache_size = "4G", store_size = "256M", prefix_memory = "auto";
+  Flag cache_size_flag, store_size_flag;
   bool all_models = false, no_log = false, check = false;
 };
 
@@ -45,6 +46,12 @@ void check(ServeFlags& flags) {
   expect_no_grammar(g);
   flags.service.http.most_body = size_t(bytes_of("--max-body", flags.most_body));
   flags.service.log = !flags.no_log && !is_quiet();
+  const auto expect = [](const Flag& size, const std::string& folder, const char* with) {
+    if (size.typed() && folder.empty())
+      fail(Exit::usage, "{}-size is given without {} DIR, expected both", with, with);
+  };
+  expect(flags.cache_size_flag, flags.service.cache_folder, "--cache");
+  expect(flags.store_size_flag, flags.service.store_folder, "--store");
   flags.service.cache_bytes = bytes_of("--cache-size", flags.cache_size);
   flags.service.store_bytes = bytes_of("--store-size", flags.store_size);
   if (flags.prefix_memory != "auto")
@@ -297,27 +304,27 @@ Action declare_serve(Flags parser) {
       .not_empty("a number of bytes, or auto")
       .knows({"auto"})
       .type("BYTES");
-  const Flag cache =
+  parser
+      .add("--cache", s.cache_folder,
+           "keep prefixes and answers in this folder, also over restarts; answers of requests with "
+           "a seed or temperature 0")
+      .not_empty("a folder")
+      .type("DIR");
+  flags->cache_size_flag =
       parser
-          .add("--cache", s.cache_folder,
-               "keep prefixes and answers in this folder, also over restarts; answers of requests "
-               "with a seed or temperature 0")
-          .not_empty("a folder")
-          .type("DIR");
-  parser.add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
-      .not_empty("a number of bytes")
-      .needs(cache)
-      .type("BYTES");
-  const Flag store =
+          .add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
+          .not_empty("a number of bytes")
+          .type("BYTES");
+  parser
+      .add("--store", s.store_folder,
+           "let the page keep conversations in this folder, those of each API key apart")
+      .not_empty("a folder")
+      .type("DIR");
+  flags->store_size_flag =
       parser
-          .add("--store", s.store_folder,
-               "let the page keep conversations in this folder, those of each API key apart")
-          .not_empty("a folder")
-          .type("DIR");
-  parser.add("--store-size", flags->store_size, "most bytes of the files of --store (default {})")
-      .not_empty("a number of bytes")
-      .needs(store)
-      .type("BYTES");
+          .add("--store-size", flags->store_size, "most bytes of the files of --store (default {})")
+          .not_empty("a number of bytes")
+          .type("BYTES");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")
       .not_empty("a number of bytes")
       .type("BYTES");

@@ -70,7 +70,6 @@ Flag& Flag::excludes(const Flag& other) {
   other.listed_->excludes.push_back(listed_->name());
   return *this;
 }
-Flag& Flag::needs(const Flag& other) { return option_->needs(other.option_), *this; }
 Flag& Flag::within(int least, int most) { return option_->transform(range(least, most)), *this; }
 Flag& Flag::not_empty(const char* expected) {
   const auto test = [what = std::string(expected)](std::string& text) {

@@ -64,7 +64,6 @@ class Flag {
   Flag& required();
   Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);
-  Flag& needs(const Flag& other);  // without which it has no effect
   // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path

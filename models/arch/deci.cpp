@@ -22,9 +22,13 @@ class Deci : public LayerHeads {
   }
 
   void keys(Keys& k) override {
+    // Nothing unless config.json's lists are there.
     const auto each = [this](auto number_of) {
       return [this, number_of](const std::string&) -> std::optional<Given> {
-        if (groups.empty()) return std::nullopt;
+        const auto layers_of = size_t(n_layers);
+        if (groups.size() != layers_of || replaced.size() != layers_of ||
+            ffn_parts.size() != layers_of)
+          return std::nullopt;
         std::vector<int64_t> list;
         for (size_t i = 0; i < groups.size(); ++i) list.push_back(number_of(i));
         return Given(list);
@@ -55,7 +59,9 @@ class Deci : public LayerHeads {
     k["head_count_kv"].not_in_hf().otherwise(
         each([this](size_t i) { return groups[i] > 0 ? most_heads / groups[i] : 0; }));
     k["head_dim"].otherwise([this](const std::string& file) -> std::optional<Given> {
-      const int64_t most = most_heads > 0 ? most_heads : *std::ranges::max_element(layer_heads);
+      const int64_t most = most_heads > 0        ? most_heads
+                           : layer_heads.empty() ? 0
+                                                 : *std::ranges::max_element(layer_heads);
       if (most == 0 || dim % most)
         fail(Exit::bad_file,
              "{}: model.head_count is {}, expected a divisor of embedding_length {}", file, most,

@@ -79,7 +79,7 @@ class GraniteSwa : public Granite {
   bool turns(int layer) const override { return turned[size_t(layer)] == 1; }
   RopeSpec rope_of(int layer) const override {
     RopeSpec spec = rope;
-    if (own_thetas) spec.theta = layer_thetas[size_t(layer)];
+    if (own_thetas && !layer_thetas.empty()) spec.theta = layer_thetas[size_t(layer)];
     return spec;
   }
 };

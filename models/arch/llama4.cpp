@@ -113,7 +113,7 @@ class Llama4 : public Experts {
   }
 
  private:
-  bool has_experts(int64_t layer) const override { return (layer + 1) % every == 0; }
+  bool has_experts(int64_t layer) const override { return experts > 0 && (layer + 1) % every == 0; }
   std::vector<int64_t> with_experts() const {
     std::vector<int64_t> list;
     for (int64_t i = 0; i < n_layers; ++i)

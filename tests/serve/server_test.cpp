@@ -265,9 +265,9 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
                  "--regex constrains one text");
   check_one_line(chaski_run({"serve", "-m", kStory, "--host", "192.0.2.1"}), 5, "192.0.2.1");
   check_one_line(chaski_run({"serve", "-m", kStory, "--cache-size", "1G"}), 2,
-                 "--cache-size requires --cache");
+                 "--cache-size is given without --cache DIR");
   check_one_line(chaski_run({"serve", "-m", kStory, "--store-size", "1G"}), 2,
-                 "--store-size requires --store");
+                 "--store-size is given without --store DIR");
   write_file(folder / "keys", "a name=x\nb name=x\n");
   check_one_line(chaski_run({"serve", "-m", kStory, "--api-keys", folder / "keys"}), 3,
                  "line 2: the name x is taken");

@@ -289,7 +289,7 @@ class HfImport {
 
   // A tensor (experts, in, out) or (experts * in, out).
   static TensorSource transposed_experts(const TensorSlot& slot, const SafeTensor& t) {
-    if (t.shape.size() < 2 || t.shape[0] % slot.experts)
+    if (t.shape.size() < 2 || slot.experts < 1 || t.shape[0] % slot.experts)
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected {} experts", t.file,
            escaped(t.name), fmt::join(t.shape, ", "), slot.experts);
     const int64_t outputs = t.shape.back(),
