@@ -28,7 +28,8 @@ class Steps {
   // Computes a chunk on thread 0 .. size() - 1. Must not throw.
   virtual void run(int step, int64_t chunk, int thread) = 0;
   virtual void over(int step, int64_t nanoseconds) = 0;
-  // Whether threads may wait for a file in this step. Its time says nothing about their number.
+  // Whether threads may wait for a file in this step. Then its time does not show how many threads
+  // are worth it.
   virtual bool reads_file(int) const { return false; }
 
  protected:

@@ -4,8 +4,8 @@
 // system's cache keeps the weights that every token reads, and memory never grows beyond the slots.
 //
 // The slots of a weight are its own. An expert's use is a sum over tokens that halves every
-// kHalfLife tokens. A prompt may want more experts than there are slots: then an expert's slot is
-// free for the next one when its units are computed. No bit of a result depends on this.
+// kHalfLife tokens. A prompt may choose more experts than there are slots. Then an expert loses its
+// slot to the next one as soon as all its rows are computed. No bit of a result depends on this.
 #pragma once
 #include <condition_variable>
 #include <cstdint>

@@ -30,7 +30,7 @@ std::string without_numbers(const std::string& name) {
   return out;
 }
 
-// A value that a key accepts. Its size matters for no name.
+// A value that a key accepts. Tensor names do not depend on which.
 Given sample_of(const Key& key) {
   constexpr int64_t kUsual = 16;
   const int64_t whole =

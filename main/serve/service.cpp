@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As lines of the log begin.
+// The time of a line of the log, in UTC.
 std::string time_text() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 
 // Thrown while the first model is awaited when the server is to stop.

@@ -10,8 +10,8 @@ namespace chaski {
 namespace {
 
 class Deci : public LayerHeads {
-  // config.json has one number of heads for all layers, and of each layer how many of them share a
-  // key head, whether one matrix replaces attention, and the width as a multiple of dim.
+  // config.json has one number of heads for all layers. Of each layer it has the number of heads
+  // that share a key head, whether one matrix replaces attention, and the width in units of dim.
   int64_t most_heads = 0;
   std::vector<int64_t> groups, replaced;
   std::vector<float> ffn_parts;

@@ -21,7 +21,7 @@ class Experts : public Llama {
   int64_t chosen = 0;            // of them, for a token
   int64_t expert_ffn = 0;        // the width of an expert; 0: feed_forward_length
   int64_t shared_ffn = 0;        // the width of the shared expert; 0: that of shared_count experts
-  int64_t shared_count = 0;      // experts that the shared one is as wide as; 0: there is none
+  int64_t shared_count = 0;      // width of the shared expert in experts; 0: there is none
   bool shared_is_gated = false;  // a sigmoid of the token scales the result of the shared expert
   int64_t dense_layers = 0;      // the first layers, which have no experts
   // How the router scores experts, and what it does with the weights (ops/route.h).

@@ -10,7 +10,7 @@ class LayerHeads : public Decoder {
   void build(Graph& graph) const override;
 
  protected:
-  LayerHeads() { heads = kv_heads = 1; }  // of Decoder, unused: see the lists
+  LayerHeads() { heads = kv_heads = 1; }  // the lists below replace them
 
   struct Layer {
     Linear attn_norm, ffn_norm;

@@ -35,7 +35,7 @@ class Mla : public Experts {
   ValueId attend(Graph& g, ValueId n, size_t i) const override;
 
  private:
-  // q and q_rope: rows of the heads' queries that do not rotate, and that do.
+  // q has the channels of all heads' queries without rotary positions, q_rope those with them.
   struct Latent {
     Linear q_a, q_a_norm, q, q_rope, kv, kv_norm, k_rope, k_b, v_b, output;
   };

@@ -252,7 +252,7 @@ def openelm(config):
 
 
 class Block(nn.Module):
-    """A layer of Llama that may lack its attention, or have one matrix instead, or lack its feed-forward."""
+    """A layer of Llama. Attention may be missing or one matrix, and the feed-forward may be missing."""
 
     def __init__(self, layer, b):
         super().__init__()
@@ -418,14 +418,14 @@ MODELS = {
     "qwen25vl": ("the same with another image reader", QWEN25VL, 24, of_class, flat_layout("visual.")),
     "qwen3vl": ("interleaved sections of rotary positions, an image reader, keys of the text part in text_config", QWEN3VL, 24,
                 of_class, as_is),
-    "hunyuan_vl": ("norms behind the rotation, theta times a power of alpha, four sections, an image reader", HUNYUAN_VL, 24,
+    "hunyuan_vl": ("norms after the rotation, theta times a power of alpha, four sections, an image reader", HUNYUAN_VL, 24,
                    of_class, flat_layout("vit.")),
     "orion": ("Llama with layer norms; transformers' StableLM", ORION, 24, orion, as_is),
     "xverse": ("transformers' Llama", XVERSE, 24, llama, as_is),
     "pangu_embedded": ("biases of attention; transformers' Llama", PANGU, 24, pangu, as_is),
     "qwen": ("q, k and v in one tensor, half the width of the feed-forward; transformers' Qwen 2", QWEN, 24, qwen, qwen_layout),
     "refact": ("ALiBi, one key head; transformers' Llama at position 0 with a mask of its own", REFACT, 24, refact, refact_layout),
-    "maincoder": ("norms behind the rotation, interleaved; transformers' Hunyuan", MAINCODER, 24, maincoder, maincoder_layout),
+    "maincoder": ("norms after the rotation, interleaved; transformers' Hunyuan", MAINCODER, 24, maincoder, maincoder_layout),
     "nanbeige": ("two loops over the layers; transformers' Llama with its layers twice", NANBEIGE, 24, nanbeige, as_is),
     "openelm": ("heads and widths of each layer; transformers' Qwen 3, layer by layer", OPENELM, 24, openelm, openelm_layout),
     "deci": ("layers without attention, with a matrix instead, without feed-forward; transformers' Llama, layer by layer", DECI,

@@ -208,3 +208,9 @@ TEST_CASE("config/CHASKI_CONFIG names another file, or none") {
   check_one_line(with(folder / "nowhere"), 5, "nowhere: cannot be opened");
   check_one_line(with(folder.path), 5, folder.path);
 }
+
+TEST_CASE("config/a size whose folder is not given has no effect") {
+  const Config config("[serve]\ncache-size = \"1G\"\nstore-size = \"1G\"\n");
+  const Outcome outcome = chaski_run({"serve", "-m", kStory, "--port", "0", "--no-log", "--check"});
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+}

@@ -11,6 +11,8 @@
 #include "engine/session/engine.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
+#include "ggml-like-tensor/kv_formats.h"
+#include "ggml-like-tensor/kv_layout.h"
 #include "tests/kit/scratch_model.h"
 
 using namespace chaski;
@@ -363,4 +365,15 @@ TEST_CASE("states: a pass that is abandoned anywhere changes nothing") {
     CHECK(s.last(*session, session->reuse(t)) == last);
   }
   CHECK(abandoned > 0);
+}
+
+TEST_CASE("states: values inside keys are whole blocks of channels that are rotated together") {
+  for (const auto& [k_dim, v_dim] : {std::pair{128, 64}, {72, 64}, {576, 512}, {128, 32}}) {
+    CAPTURE(k_dim);
+    const KvLayout layout{Format::q4_0, 1, k_dim, v_dim, false, true};
+    KvFormats::with(layout.format, [&, v = v_dim]<class F>(F) {
+      CHECK(v % layout.key_rotation<F>() == 0);
+      CHECK(layout.value_rotation<F>() == layout.key_rotation<F>());
+    });
+  }
 }

@@ -135,6 +135,10 @@ TEST_CASE("chat: messages in channels become a thought and text") {
     talk.conversation.ask("?");
     CHECK_EQ(talk.answer("<|channel|>analysis<|message|>never ends", piece),
              "thinking: <think>\nnever ends\nfinish: end");
+    // A header that the end of the answer cuts is not shown.
+    talk.conversation.ask("?");
+    CHECK_EQ(talk.answer("<|channel|>final<|message|>So<|end|><|start|>assist", piece),
+             "text: So\nfinish: end");
   }
 }
 
