@@ -56,7 +56,8 @@ TEST_CASE("expert cache: the logits are those of the model in memory, bit for bi
     for (const int threads : {1, 3}) {
       CAPTURE(threads);
       // The least that runs; and about half of the experts.
-      const auto experts = experts_of(*open_quipu(model));
+      const auto weights = open_quipu(model);
+      const auto experts = experts_of(*weights);
       for (const uint64_t bytes : {least_bytes(experts, 3), least_bytes(experts, 7)}) {
         const auto part = opened(model, bytes, threads);
         CHECK(same(logits_of(*part), want));
@@ -143,7 +144,8 @@ TEST_CASE("expert cache: chaski run -v says how many experts were found and read
 TEST_CASE("expert cache: chaski plan predicts what a token reads") {
   const TempFolder folder;
   const std::string model = write_expert_model(folder / "model.quipu");
-  const auto experts = experts_of(*open_quipu(model));
+  const auto weights = open_quipu(model);
+  const auto experts = experts_of(*weights);
   const uint64_t bytes = least_bytes(experts, 4);
   const Arguments plan = {"plan", model, "--device", "cpu", "-t", "2"};
   CHECK(chaski_run(plan).out.find("experts") == std::string::npos);
