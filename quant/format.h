@@ -103,10 +103,11 @@ const FormatInfo& info(Format format);
 std::optional<Format> format_named(std::string_view name);
 std::optional<Format> format_of_gguf(int gguf_type);
 
-inline size_t row_bytes(Format f, int64_t cols) {
+// Always inlined: a copy in an object with instruction-set flags could be linked elsewhere.
+[[gnu::always_inline]] inline size_t row_bytes(Format f, int64_t cols) {
   return info(f).row_header_bytes + info(f).row_block_bytes * (cols / info(f).block);
 }
-inline size_t strip_bytes(Format f, int64_t cols) {
+[[gnu::always_inline]] inline size_t strip_bytes(Format f, int64_t cols) {
   return kStrip * info(f).row_header_bytes + info(f).tile_bytes * (cols / info(f).block);
 }
 
