@@ -1,19 +1,17 @@
 // Jais 1 (13B, 30B, and the family of 590M to 70B): GPT-2 with ALiBi positions and a gated silu
 // feed-forward. Scores are divided by the width of a head, not by its root. Token rows and logits
 // are scaled; in GGUF files this is part of the weights.
-#include "models/blocks/decoder.h"
+#include "models/blocks/llama.h"
 
 namespace chaski {
 
 namespace {
 
-class Jais : public Decoder {
-  struct Layer {
-    Linear attn_norm, ffn_norm;
-    AttentionWeights attn;
-    GatedWeights ffn;
-  };
-  std::vector<Layer> layers;
+class Jais : public Llama {
+ public:
+  Jais() { norm_bias = Bias::always; }
+
+ private:
   float output_scale = 1, width_scale = 1;  // their product is the scale of logits
 
   void keys(Keys& k) override {
@@ -79,16 +77,6 @@ class Jais : public Decoder {
     s.after_layers();
     norm(output_norm, "output_norm", "ln_f");
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional().always_in_gguf();
-  }
-
-  void build(Graph& g) const override {
-    ValueId x = embedding(g);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const Layer& l = layers[i];
-      x = g.add(x, attention(g, layer_norm(g, x, l.attn_norm), l.attn, int(i)));
-      x = g.add(x, gated(g, layer_norm(g, x, l.ffn_norm), l.ffn));
-    }
-    logits(g, layer_norm(g, g.take_outputs(x), output_norm));
   }
 };
 
