@@ -1,18 +1,15 @@
 // Orion 14B: Llama with layer norms. q and k are half-split in GGUF files too.
-#include "models/blocks/decoder.h"
+#include "models/blocks/llama.h"
 
 namespace chaski {
 
 namespace {
 
-class Orion : public Decoder {
-  struct Layer {
-    Linear attn_norm, ffn_norm;
-    AttentionWeights attn;
-    GatedWeights ffn;
-  };
-  std::vector<Layer> layers;
+class Orion : public Llama {
+ public:
+  Orion() { norm_bias = Bias::always; }
 
+ private:
   void keys(Keys& k) override {
     size_keys(k);
     k["context_length"].in_hf(
@@ -37,16 +34,6 @@ class Orion : public Decoder {
       gated_slots(s, l.ffn);
     }
     end_slots(s, "norm", Bias::always);
-  }
-
-  void build(Graph& g) const override {
-    ValueId x = g.get_rows(*token_embd.weight);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const Layer& l = layers[i];
-      x = g.add(x, attention(g, layer_norm(g, x, l.attn_norm), l.attn, int(i)));
-      x = g.add(x, gated(g, layer_norm(g, x, l.ffn_norm), l.ffn));
-    }
-    logits(g, layer_norm(g, g.take_outputs(x), output_norm));
   }
 };
 
