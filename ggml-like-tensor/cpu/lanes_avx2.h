@@ -172,33 +172,50 @@ struct Avx2Lanes {
     return run < most ? run : most;
   }
   // Adds to s[n] the products of activation n, whose codes begin n Acts after `a`. A weight is
-  // loaded once for all N of them. Panels do not fit into sixteen registers; eight sums of int16
-  // and their operands do.
+  // loaded once for all N of them. Zen 3 starts four vector instructions a clock, loads included,
+  // and two of them may multiply; so the fewest instructions win, and spills cost as much as
+  // products. Sixteen registers hold either the 2 N sums of int16 of a long run, or the 2 N sums of
+  // int32 with the weights of a run of two.
   static constexpr bool kManyAtOnce = true;
   template <DotKind K, int kFrom, int kTo, int N>
   static void dot_runs(const B* w, const int8_t* a, I* s, I scale) {
     constexpr int kRun = run_length<K>(kTo - kFrom);
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; g += kRun) {
-      __m256i x[N], y[N];
-#pragma GCC unroll 8
-      for (int h = g; h < g + kRun; ++h) {
-        const Factor<K> low(w[h].a), high(w[h].b);
+      if constexpr (kRun <= 2) {
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) {
-          const __m256i f = four(a + n * sizeof(Act), h), p = low.times(f), q = high.times(f);
-          x[n] = h == g ? p : _mm256_add_epi16(x[n], p);
-          y[n] = h == g ? q : _mm256_add_epi16(y[n], q);
-          if (h < g + kRun - 1) {
-            if constexpr (N > 1) in_order(x[n], y[n]);
-          } else {
-            s[n].a = _mm256_add_epi32(s[n].a, _mm256_madd_epi16(x[n], scale.a));
-            s[n].b = _mm256_add_epi32(s[n].b, _mm256_madd_epi16(y[n], scale.b));
-            if constexpr (N > 1) in_order(s[n].a, s[n].b);
+          s[n].a = add_run<K, kRun, &I::a>(w + g, a + n * sizeof(Act) + 4 * g, s[n].a, scale.a);
+          s[n].b = add_run<K, kRun, &I::b>(w + g, a + n * sizeof(Act) + 4 * g, s[n].b, scale.b);
+          if constexpr (N > 1) in_order(s[n].a, s[n].b);
+        }
+      } else {
+        __m256i x[N], y[N];
+#pragma GCC unroll 8
+        for (int h = g; h < g + kRun; ++h) {
+          const Factor<K> low(w[h].a), high(w[h].b);
+#pragma GCC unroll 4
+          for (int n = 0; n < N; ++n) {
+            const __m256i f = four(a + n * sizeof(Act), h), p = low.times(f), q = high.times(f);
+            x[n] = h == g ? p : _mm256_add_epi16(x[n], p);
+            y[n] = h == g ? q : _mm256_add_epi16(y[n], q);
+            if (h < g + kRun - 1) {
+              if constexpr (N > 1) in_order(x[n], y[n]);
+            } else {
+              s[n].a = _mm256_add_epi32(s[n].a, _mm256_madd_epi16(x[n], scale.a));
+              s[n].b = _mm256_add_epi32(s[n].b, _mm256_madd_epi16(y[n], scale.b));
+              if constexpr (N > 1) in_order(s[n].a, s[n].b);
+            }
           }
         }
       }
     }
+  }
+  template <DotKind K, int kRun, __m256i I::*kHalf>
+  static __m256i add_run(const B* w, const int8_t* a, __m256i s, __m256i scale) {
+    __m256i x = Factor<K>(w[0].*kHalf).times(four(a, 0));
+    if constexpr (kRun == 2) x = _mm256_add_epi16(x, Factor<K>(w[1].*kHalf).times(four(a, 1)));
+    return _mm256_add_epi32(s, _mm256_madd_epi16(x, scale));
   }
   // Without this, gcc 12 computes all products first and adds them up from memory.
   static void in_order(__m256i& x, __m256i& y) { asm("" : "+x"(x), "+x"(y)); }
@@ -208,34 +225,37 @@ struct Avx2Lanes {
     for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * sums[n]);
     dot_runs<K, kFrom, kTo, N>(w, a->q, result, set1_i32(0x10001));
   }
-  // result[n]: the integer of scaled_dot<K> before it is converted.
+  // dots[n]: scaled_dot<K> of activation n. The offset is a factor of the scales: |s * offset| is
+  // at most 128 * 64.
   template <DotKind K, int N>
-  static void many_scaled_dots(const B* w, const I* s, const Act* a, I* result) {
-    for (int n = 0; n < N; ++n) result[n] = offset_of<K>(s, a[n]);
-    dot_runs<K, 0, 4, N>(w, a->q, result, pair(s[0], s[0]));
-    dot_runs<K, 4, 8, N>(w, a->q, result, pair(s[1], s[1]));
-  }
-  template <DotKind K>
-  static I offset_of(const I* s, const Act& a) {
-    static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
-    if constexpr (K.offset == 0) return set1_i32(0);
-    const I shifted = shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset)));
-    return {_mm256_sub_epi32(_mm256_setzero_si256(), shifted.a),
-            _mm256_sub_epi32(_mm256_setzero_si256(), shifted.b)};
+  static void many_scaled_dots(const B* w, const I* s, const Act* a, F* dots) {
+    static_assert(K.offset <= 64);
+    const __m256i factor = _mm256_set1_epi16(-K.offset);
+    const I both = pair(s[0], s[1]);
+    const I offsets{_mm256_mullo_epi16(both.a, factor), _mm256_mullo_epi16(both.b, factor)};
+    I sums[N];
+    for (int n = 0; n < N; ++n)
+      sums[n] = K.offset == 0 ? set1_i32(0) : times_pairs(offsets, a[n].half);
+    dot_runs<K, 0, 4, N>(w, a->q, sums, pair(s[0], s[0]));
+    dot_runs<K, 4, 8, N>(w, a->q, sums, pair(s[1], s[1]));
+    for (int n = 0; n < N; ++n) dots[n] = to_float(sums[n]);
   }
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    I sum;
-    many_scaled_dots<K, 1>(w, s, &a, &sum);
-    return to_float(sum);
+    F dot;
+    many_scaled_dots<K, 1>(w, s, &a, &dot);
+    return dot;
   }
   static I pair(I low, I high) {
     high = shift_left(high, 16);
     return {_mm256_blend_epi16(low.a, high.a, 0xaa), _mm256_blend_epi16(low.b, high.b, 0xaa)};
   }
-  static I dot_pairs(const I* x, const int32_t* y) {
-    const I pairs = pair(x[0], x[1]);
-    const __m256i factor = _mm256_set1_epi32((y[0] & 0xffff) | y[1] << 16);
+  static I dot_pairs(const I* x, const int32_t* y) { return times_pairs(pair(x[0], x[1]), y); }
+  // The pairs of a lane times y[0] and y[1], which fit into an int16.
+  static I times_pairs(I pairs, const int32_t* y) {
+    long long two;
+    std::memcpy(&two, y, sizeof two);
+    const __m256i wide = _mm256_set1_epi64x(two), factor = _mm256_packs_epi32(wide, wide);
     return {_mm256_madd_epi16(pairs.a, factor), _mm256_madd_epi16(pairs.b, factor)};
   }
 

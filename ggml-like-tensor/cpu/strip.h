@@ -47,9 +47,7 @@ inline __attribute__((always_inline)) void scaled_dots_of(const Panel<V>& w, con
   if constexpr (N == 1) {
     dots[0] = V::template scaled_dot<K>(w.w, w.s, *a);
   } else {
-    typename V::I whole[N];
-    V::template many_scaled_dots<K, N>(w.w, w.s, a, whole);
-    for (int n = 0; n < N; ++n) dots[n] = V::to_float(whole[n]);
+    V::template many_scaled_dots<K, N>(w.w, w.s, a, dots);
   }
 }
 
@@ -89,6 +87,19 @@ inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const A
   }
 }
 
+// N sums from and to memory. Not as plain copies: gcc 12 copies the two registers of an AVX2 sum in
+// four parts, and a register that is loaded from two stores waits for both to reach the cache.
+template <class V, int N>
+inline __attribute__((always_inline)) void load_sums(const typename V::F* from,
+                                                     typename V::F* to) {
+  for (int n = 0; n < N; ++n) to[n] = V::load(reinterpret_cast<const float*>(from + n));
+}
+template <class V, int N>
+inline __attribute__((always_inline)) void store_sums(typename V::F* to,
+                                                      const typename V::F* from) {
+  for (int n = 0; n < N; ++n) V::store(reinterpret_cast<float*>(to + n), from[n]);
+}
+
 // Adds blocks [from, to) of the strip times activation n of the group to acc[n]. The group's blocks
 // are `width` apart.
 template <class V, class Fmt, int N>
@@ -98,7 +109,7 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   constexpr int kBytes = int(sizeof(typename Fmt::Tile) / kSubs);
   const StripOf<Fmt> s(strip);
   typename V::F acc[N];
-  for (int n = 0; n < N; ++n) acc[n] = result[n];
+  load_sums<V, N>(result, acc);
   for (int64_t b = from; b < to; ++b) {
     prefetch(reinterpret_cast<const char*>(s.tiles()) + b * kBytes, kBytes);
     Panel<V> panel;
@@ -106,7 +117,7 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
     const Act* a = acts + b * width;
     block_dots<V, Fmt::kDot, N>(panel, a, acc);
   }
-  for (int n = 0; n < N; ++n) result[n] = acc[n];
+  store_sums<V, N>(result, acc);
 }
 
 // The same in two steps, for formats that take long to unpack (F::kInTwoSteps) and more than one
@@ -135,12 +146,12 @@ template <class V, DotKind K, int N>
 __attribute__((noinline)) void panels_times(const Panel<V>* panels, int64_t n_panels,
                                             const Act* acts, int64_t width, typename V::F* result) {
   typename V::F acc[N];
-  for (int n = 0; n < N; ++n) acc[n] = result[n];
+  load_sums<V, N>(result, acc);
   for (int64_t b = 0; b < n_panels; ++b) {
     const Act* a = acts + b * width;
     block_dots<V, K, N>(panels[b], a, acc);
   }
-  for (int n = 0; n < N; ++n) result[n] = acc[n];
+  store_sums<V, N>(result, acc);
 }
 
 // Column i of the tiles from t on.
