@@ -110,12 +110,13 @@ void multiply_expert(const Operand& w, const std::byte* data, int64_t first, int
   const int64_t blocks = (w.shape.cols + 31) / 32, step = n > kGroup / 2 ? kStep : blocks;
   for (int s = 0; s < n_strips; ++s)
     for (int i = 0; i < n; ++i) result.acc[s][i] = V::zero();
+  const GroupInput<V> group{in, n};
   Formats::with(w.format, [&]<class Stored>(Stored) {
     using F = TilesOf<Stored>;
     const size_t bytes = bytes_of_strip<F>(w.shape.cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(data + first * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, in, n, result.acc[0]);
+                         from + step < blocks ? from + step : blocks, &group, 1, result.acc[0]);
   });
 }
 

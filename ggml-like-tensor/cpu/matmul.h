@@ -1,11 +1,11 @@
 // Matmul and its gated form: the order in which strips and tokens are multiplied, chosen for the
 // caches.
 //
-// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time. With many
-// groups (a prompt), columns are processed in steps of kStep blocks. The group's activations (24 KB
-// a step) then stay in L1 for all strips, and the strips stay in L2 until the last group. With one
-// group (decode, verification of draft tokens) a strip is read once from end to end, which is the
-// best order for memory.
+// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time, or with
+// kGroupsAtOnce. With many groups (a prompt), columns are processed in steps of kStep blocks. The
+// activations of a group (24 KB a step) then stay in a near cache for all strips, and the strips
+// stay in L2 until the last group. With one group (decode, verification of draft tokens) a strip is
+// read once from end to end, which is the best order for memory.
 #pragma once
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
@@ -21,7 +21,8 @@ constexpr int64_t kStep = 32;  // blocks of 32 columns
 
 template <class V>
 struct BlockResult {
-  typename V::F acc[kStrips][kGroup];
+  static constexpr int kTokens = kGroupsAtOnce<V> * kGroup;
+  typename V::F acc[kStrips][kTokens];
 };
 
 // strip_bytes() of F, but always inlined: a copy could leak this object's instruction set into
@@ -31,29 +32,41 @@ inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
   return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
 }
 
-// `head`: which slice of x, as wide as the weight.
+// Multiplies with the tokens of out, from token `first` on. `head`: which slice of x, as wide as the
+// weight.
 template <class V>
 void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
-                    int64_t group, BlockResult<V>& out, int64_t head = 0) {
+                    int64_t first, BlockResult<V>& out, int64_t head = 0) {
   const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
-  const int width = int(rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup);
   const int64_t step = rows > kGroup ? kStep : blocks;
-  for (int s = 0; s < n_strips; ++s)
-    for (int n = 0; n < width; ++n) out.acc[s][n] = V::zero();
+  GroupInput<V> groups[kGroupsAtOnce<V>];
+  int n_groups = 0;
+  for (int64_t t = first; t < rows && n_groups < kGroupsAtOnce<V>; t += kGroup, ++n_groups) {
+    const int64_t g = t / kGroup, width = rows - t < kGroup ? rows - t : kGroup;
+    groups[n_groups] = {
+        {a.in_acts.data ? a.in_acts.group(g) + head * blocks * width : nullptr, width,
+         a.in[0].row(t) + head * cols, a.in[0].shape.cols, cols},
+        int(width)};
+    for (int s = 0; s < n_strips; ++s)
+      for (int n = 0; n < width; ++n) out.acc[s][n_groups * kGroup + n] = V::zero();
+  }
   Formats::with(w.format, [&]<class Stored>(Stored) {
     using F = TilesOf<Stored>;
-    const StripInput<V> in{
-        a.in_acts.data ? a.in_acts.group(group) + head * blocks * width : nullptr, width,
-        a.in[0].row(group * kGroup) + head * cols, a.in[0].shape.cols, cols};
     const size_t bytes = bytes_of_strip<F>(cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, in, width, out.acc[0]);
+                         from + step < blocks ? from + step : blocks, groups, n_groups,
+                         out.acc[0]);
   });
+}
+// Calls f(first, end) for the tokens that multiply_block() multiplies at once.
+template <class V, class Fn>
+inline void each_tokens(const OpArgs& a, Fn f) {
+  const int64_t rows = a.in[0].shape.rows, step = BlockResult<V>::kTokens;
+  for (int64_t t = 0; t < rows; t += step) f(t, t + step < rows ? t + step : rows);
 }
 
 inline int64_t strips_of(const Operand& w) { return (w.shape.rows + kStrip - 1) / kStrip; }
-inline int64_t groups_of(const OpArgs& a) { return (a.in[0].shape.rows + kGroup - 1) / kGroup; }
 
 // As many units as have 128 KB of weights, but at most a sixteenth of all, so that threads end
 // together.
@@ -97,17 +110,17 @@ struct CpuKernel<MatMul, V> {
                     BlockResult<V>& result) {
     const Operand& w = a.in[1 + i];
     const float* bias = op.bias ? a.in[1 + op.weights + i].floats() : nullptr;
-    for (int64_t g = 0; g < groups_of(a); ++g) {
-      multiply_block<V>(w, first_strip, n_strips, a, g, result);
-      for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
+    each_tokens<V>(a, [&](int64_t first, int64_t end) {
+      multiply_block<V>(w, first_strip, n_strips, a, first, result);
+      for (int64_t t = first; t < end; ++t)
         for (int s = 0; s < n_strips; ++s) {
           const int64_t row = (first_strip + s) * kStrip,
                         n = w.shape.rows - row < kStrip ? w.shape.rows - row : kStrip;
-          typename V::F y = result.acc[s][t % kGroup];
+          typename V::F y = result.acc[s][t - first];
           if (bias) y = V::add(y, load_n<V>(bias + row, n));
           store_n<V>(a.out[i].out_row(t) + row, y, n);
         }
-    }
+    });
   }
 };
 
@@ -128,12 +141,12 @@ struct CpuKernel<HeadMatMul, V> {
       const int64_t head = s / of_head, end = (head + 1) * of_head;
       next = s + kStrips < end ? s + kStrips : end;
       next = next < last ? next : last;
-      for (int64_t g = 0; g < groups_of(a); ++g) {
-        multiply_block<V>(a.in[1], s, int(next - s), a, g, result, head);
-        for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
+      each_tokens<V>(a, [&](int64_t from, int64_t to) {
+        multiply_block<V>(a.in[1], s, int(next - s), a, from, result, head);
+        for (int64_t t = from; t < to; ++t)
           for (int64_t k = s; k < next; ++k)
-            V::store(a.out[0].out_row(t) + k * kStrip, result.acc[k - s][t % kGroup]);
-      }
+            V::store(a.out[0].out_row(t) + k * kStrip, result.acc[k - s][t - from]);
+      });
     }
   }
 };
@@ -154,23 +167,22 @@ struct CpuKernel<GatedMatMul, V> {
                   const Scratch& scratch) {
     auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
     for (int64_t u = first; u < last; ++u)
-      for (int64_t g = 0; g < groups_of(a); ++g) {
+      each_tokens<V>(a, [&](int64_t from, int64_t to) {
         const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);
-        multiply_block<V>(a.in[1], 2 * u, n_strips, a, g, result[0]);
-        multiply_block<V>(a.in[2], 2 * u, n_strips, a, g, result[1]);
-        for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
-          finish(op, a, u, t, n_strips, result);
-      }
+        multiply_block<V>(a.in[1], 2 * u, n_strips, a, from, result[0]);
+        multiply_block<V>(a.in[2], 2 * u, n_strips, a, from, result[1]);
+        for (int64_t t = from; t < to; ++t) finish(op, a, u, t, t - from, n_strips, result);
+      });
   }
-  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int n_strips,
-                     const BlockResult<V>* result) {
+  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int64_t i,
+                     int n_strips, const BlockResult<V>* result) {
     float h[32];
     for (int s = 0; s < n_strips; ++s)
-      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][t % kGroup]),
-                                  result[1].acc[s][t % kGroup]));
+      V::store(h + 16 * s,
+               V::mul(activate<V>(op.kind, result[0].acc[s][i]), result[1].acc[s][i]));
     const int64_t row = 32 * u, n = a.in[1].shape.rows - row < 32 ? a.in[1].shape.rows - row : 32;
     if (a.out[0].data)
-      for (int64_t i = 0; i < n; ++i) a.out[0].out_row(t)[row + i] = h[i];
+      for (int64_t k = 0; k < n; ++k) a.out[0].out_row(t)[row + k] = h[k];
     if (a.acts.data) quantize_block<V>(h, a.acts.at(t, u));
   }
 };

@@ -120,11 +120,12 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   store_sums<V, N>(result, acc);
 }
 
-// The same in two steps, for formats that take long to unpack (F::kInTwoSteps) and more than one
-// activation. Some blocks are unpacked into panels in L1, which are then multiplied with all
-// activations. So blocks are unpacked once for 16 tokens on every instruction set. Formats of a
-// kind share the multiplying code, which keeps compile times short.
-constexpr int kPanels = 8;
+// The same in two steps, for formats that take long to unpack (F::kInTwoSteps), for lanes that
+// multiply many activations at once, and more than one activation. Some blocks are unpacked into
+// panels in L1, which are then multiplied with all activations. Formats of a kind share the
+// multiplying code, which keeps compile times short.
+template <class V>
+constexpr int kPanels = kManyAtOnce<V> ? 16 : 8;
 template <class Fmt>
 constexpr bool kInTwoSteps = requires {
   Fmt::kInTwoSteps;
@@ -223,9 +224,8 @@ inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   piece.template operator()<1>();
 }
 
-// Adds 32-column blocks [from, to) of a strip times n activations to acc[0..n). Activations are
-// quantized (acts, blocks `width` apart) or, for float formats, rows of x (`cols` columns in all,
-// `stride` apart).
+// Activations, n of them: quantized (acts, blocks `width` apart) or, for float formats, rows of x
+// (`cols` columns in all, `stride` apart).
 template <class V>
 struct StripInput {
   const Act* acts;
@@ -233,6 +233,32 @@ struct StripInput {
   const float* x;
   int64_t stride, cols;
 };
+
+// Adds 32-column blocks [from, to) of a strip, in two steps, times the n activations of each group
+// to its part of acc, which has kGroup sums.
+template <class V>
+struct GroupInput {
+  StripInput<V> in;
+  int n;
+};
+template <class V, class Fmt>
+inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
+                               const GroupInput<V>* groups, int n_groups, typename V::F* acc) {
+  Panel<V> panels[kPanels<V>];
+  for (int64_t b = from; b < to; b += kPanels<V>) {
+    const int64_t end = to - b < kPanels<V> ? to : b + kPanels<V>;
+    unpack_blocks<V, Fmt>(strip, b, end, panels);
+    for (int g = 0; g < n_groups; ++g) {
+      const StripInput<V>& in = groups[g].in;
+      in_pieces<V::kWide ? 8 : 4>(groups[g].n, [&]<int N>(int i) {
+        panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width,
+                                      acc + g * kGroup + i);
+      });
+    }
+  }
+}
+
+// Adds 32-column blocks [from, to) of a strip times n activations to acc[0..n).
 template <class V, class Fmt>
 inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput<V>& in, int n,
                         typename V::F* acc) {
@@ -248,15 +274,8 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
       return in_pieces<4>(n, [&]<int N>(int i) {
         int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
       });
-    Panel<V> panels[kPanels];
-    for (int64_t b = from; b < to; b += kPanels) {
-      const int64_t end = to - b < kPanels ? to : b + kPanels;
-      unpack_blocks<V, Fmt>(strip, b, end, panels);
-      in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
-        panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width,
-                                      acc + i);
-      });
-    }
+    const GroupInput<V> group{in, n};
+    strip_in_two_steps<V, Fmt>(strip, from, to, &group, 1, acc);
   } else {
     in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
       int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
@@ -264,12 +283,33 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
   }
 }
 
-// strip_times for n_strips strips that are `bytes` apart; acc is [strip][kGroup].
+// How many groups of a prompt are multiplied with the blocks that were unpacked once. Unpacking
+// takes as long as one to three activations.
+template <class V>
+constexpr int kGroupsAtOnce = kManyAtOnce<V> ? 4 : 1;
+
+// The same for several groups, each with kGroup sums.
+template <class V, class Fmt>
+inline void strip_times_groups(const void* strip, int64_t from, int64_t to,
+                               const GroupInput<V>* groups, int n_groups, typename V::F* acc) {
+  if constexpr (!Fmt::kFloat && kManyAtOnce<V>)
+    if (n_groups > 1)
+      return strip_in_two_steps<V, Fmt>(strip, from, to, groups, n_groups, acc);
+  for (int g = 0; g < n_groups; ++g)
+    strip_times<V, Fmt>(strip, from, to, groups[g].in, groups[g].n, acc + g * kGroup);
+}
+
+// strip_times_groups for n_strips strips that are `bytes` apart; acc is [strip][kGroupsAtOnce]
+// [kGroup].
 template <class V, class Fmt>
 inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from,
-                         int64_t to, const StripInput<V>& in, int n, typename V::F* acc) {
+                         int64_t to, const GroupInput<V>* groups, int n_groups,
+                         typename V::F* acc) {
+  constexpr int kSums = kGroupsAtOnce<V> * kGroup;
   int s = 0;
   if constexpr (Fmt::kFloat && V::kWide) {
+    const StripInput<V>& in = groups[0].in;
+    const int n = groups[0].n;
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     for (; n >= 4 && s + 2 <= n_strips; s += 2)
       in_pieces<8>(n, [&]<int N>(int i) {
@@ -278,7 +318,7 @@ inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, in
       });
   }
   for (; s < n_strips; ++s)
-    strip_times<V, Fmt>(strips + s * bytes, from, to, in, n, acc + s * kGroup);
+    strip_times_groups<V, Fmt>(strips + s * bytes, from, to, groups, n_groups, acc + s * kSums);
 }
 
 }  // namespace
