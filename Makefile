@@ -52,17 +52,20 @@ EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 EVENT    := -Wl,-Bstatic -levent_extra -levent_core -Wl,-Bdynamic
 endif
 
-# Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-512 is built if this machine
-# has it, or for all machines if RELEASE=1 is given.
-HAS_AVX512 := $(shell grep -qsw avx512vl /proc/cpuinfo && echo 1)
-AVX512_ISAS := $(if $(filter 1,$(RELEASE) $(HAS_AVX512)),avx512 avx512vnni avx512vbmi)
-ISA_x86_64  := scalar avx2 $(AVX512_ISAS)
+# Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-VNNI and AVX-512 are built if
+# this machine has them, or for all machines if RELEASE=1 is given.
+has_flag = $(shell grep -qsw $1 /proc/cpuinfo && echo 1)
+AVXVNNI_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx_vnni)),avxvnni)
+AVX512_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx512vl)),avx512 avx512vnni avx512vbmi)
+ISA_x86_64  := scalar avx2 $(AVXVNNI_ISAS) $(AVX512_ISAS)
 ISA_aarch64 := scalar neon
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
 ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
 ISA_NAMES := '-DCHASKI_ISAS=$(patsubst %,ISA(%),$(ISAS))'
-AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
-$(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
+AVX2     := -mavx2 -mfma -mf16c
+AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq $(AVX2)
+$(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := $(AVX2)
+$(BUILD)/ggml-like-tensor/cpu/isa_avxvnni.o:    EXTRA := $(AVX2) -mavxvnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
@@ -180,7 +183,7 @@ $(BUILD)/.cuda: always
 # Small files take most of their compile time for headers. The headers that all files read are compiled once, for files with the plain
 # flags.
 FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o %/openapi_file.o,$(MAIN_OBJ) $(LIB_OBJ))
-TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
+TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/lanes/%,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 QUICK_ROOMS := main models $(addprefix engine/,conversation grammar/schema loadtest measure text/jinja)
@@ -189,6 +192,8 @@ $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.
 $(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
 $(BUILD)/tests/main.o: EXTRA := $(TESTS_QUICK)
+# Lanes that are tested on machines without their instructions.
+$(BUILD)/tests/lanes/%.o: EXTRA := $(TESTS_QUICK) $(if $(filter x86_64,$(TARGET_ARCH_NAME)),$(AVX2)) -Wno-uninitialized -Wno-maybe-uninitialized
 $(BUILD)/tests/kit/doctest.h.gch: EXTRA := $(TESTS_QUICK)
 $(BUILD)/tests/kit/doctest.h.gch: tests/kit/doctest.h
 $(BUILD)/standard.h.gch: EXTRA :=

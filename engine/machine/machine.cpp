@@ -37,10 +37,16 @@ std::string cpu_name() {
 
 Finding cpu() {
   const std::string isa = cpu_backend().name;
-  return {"CPU", fmt::format("{}; kernels: {}", cpu_name(), isa),
-          isa == "scalar"
-              ? "chaski has no vector kernels for this CPU: models run many times slower"
-              : ""};
+  const std::string_view better = better_isa();
+  std::string advice;
+  if (!better.empty())
+    advice = fmt::format(
+        "this CPU has {}, but this program was built without its kernels: build "
+        "it on this machine, or with make RELEASE=1",
+        better);
+  else if (isa == "scalar")
+    advice = "chaski has no vector kernels for this CPU: models run many times slower";
+  return {"CPU", fmt::format("{}; kernels: {}", cpu_name(), isa), advice};
 }
 
 Finding cores() {

@@ -6,8 +6,8 @@
 
 namespace chaski {
 
-// The Makefile defines CHASKI_ISAS: ISA(name) for each instruction set that is compiled in, ordered
-// so that each has those before it.
+// The Makefile defines CHASKI_ISAS: ISA(name) for each instruction set that is compiled in, the
+// best last.
 #define ISA(name) extern const Backend kBackend_##name;
 CHASKI_ISAS
 #undef ISA
@@ -22,20 +22,18 @@ constexpr const Backend* kCompiled[] = {
 
 bool runs_here([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
-  const Processor processor;
-  if (isa == "avx2") return processor.avx2();
-  if (isa == "avx512") return processor.avx512();
-  if (isa == "avx512vnni") return processor.avx512vnni();
-  if (isa == "avx512vbmi") return processor.avx512vbmi();
-#endif
+  return Processor().runs(isa);
+#else
   return true;
+#endif
 }
 
-// The instruction sets of this machine. Kernels that one does not have are those of the set before.
+// The instruction sets of this machine. Missing kernels of one are those of the set before it, which
+// the machine also has: a processor with avx512 may have no avxvnni.
 std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {
-    if (!runs_here(compiled->name)) break;
+    if (!runs_here(compiled->name)) continue;
     Backend own = *compiled;
     for (int i = 0; i < Ops::kCount; ++i)
       if (!own.table[i].run) own.table[i] = all.back().table[i];
@@ -45,6 +43,14 @@ std::vector<Backend> of_this_machine() {
 }
 
 }  // namespace
+
+std::string_view better_isa() {
+#if defined(__x86_64__)
+  return Processor().better_than(cpu_backends().back()->name);
+#else
+  return {};
+#endif
+}
 
 std::vector<const Backend*> cpu_backends() {
   static const std::vector<Backend> here = of_this_machine();

@@ -1,0 +1,19 @@
+#include "ggml-like-tensor/cpu/lanes_avxvnni.h"
+#include "ggml-like-tensor/cpu/table.h"
+
+namespace chaski {
+namespace {
+
+struct Vpdpbusd {
+  static __m256i add(__m256i sum, __m256i u, __m256i s) {
+    return _mm256_dpbusd_avx_epi32(sum, u, s);
+  }
+};
+
+}  // namespace
+
+extern const Backend kBackend_avxvnni;
+// Only ops with dot products.
+const Backend kBackend_avxvnni = backend_of<AvxVnniLanes<Vpdpbusd>, MatMul, GatedMatMul, HeadMatMul,
+                                            ExpertMatMul, GatedExpertMatMul, Attention>();
+}  // namespace chaski

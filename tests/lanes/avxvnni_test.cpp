@@ -1,0 +1,143 @@
+// Which instruction sets a processor has, and the Lanes of AVX-VNNI, with vpdpbusd in plain code:
+// few machines that run these tests have the instruction. Compiled with AVX2's flags (Makefile).
+#include "tests/kit/doctest.h"
+
+#ifdef __AVX2__
+#include "ggml-like-tensor/base/processor.h"
+#include "ggml-like-tensor/cpu/lanes_avxvnni.h"
+#include "ggml-like-tensor/cpu/strip.h"
+
+using namespace chaski;
+
+namespace {
+
+// Intel's manual, volume 2, VPDPBUSD.
+struct PlainDot {
+  static __m256i add(__m256i sum, __m256i u, __m256i s) {
+    alignas(32) int32_t sums[8];
+    alignas(32) uint8_t us[32];
+    alignas(32) int8_t ss[32];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(sums), sum);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(us), u);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(ss), s);
+    for (int i = 0; i < 32; ++i) sums[i / 4] += us[i] * ss[i];
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(sums));
+  }
+};
+using V = AvxVnniLanes<PlainDot>;
+
+// Numbers without a pattern (Numerical Recipes' generator).
+struct Bytes {
+  uint32_t state = 1;
+  uint8_t next() {
+    state = state * 1664525u + 1013904223u;
+    return uint8_t(state >> 24);
+  }
+};
+
+// A block's rows times 1 to N activations are those of panel.h.
+template <class F, int N>
+void check_format(Bytes& bytes, const Act* acts) {
+  alignas(64) std::byte strip[kStrip * kHeaderBytes<F> + sizeof(typename F::Tile)] = {};
+  const StripOf<F> s(strip);
+  // scales of these bytes are finite
+  const auto fill = [&](void* to, size_t size) {
+    for (size_t i = 0; i < size; ++i) static_cast<uint8_t*>(to)[i] = bytes.next() & 0xbf;
+  };
+  fill(strip, kStrip * kHeaderBytes<F>);
+  typename F::Block blocks[kStrip];
+  fill(blocks, sizeof blocks);
+  for (int r = 0; r < kStrip; ++r) F::put(blocks[r], r, const_cast<typename F::Tile&>(*s.tiles()));
+  for (int sub = 0; sub < F::kBlock / 32; ++sub) {
+    Panel<V> panel;
+    s.template unpack<V>(0, sub, panel);
+    V::F sums[N];
+    for (int n = 0; n < N; ++n) sums[n] = V::set1(.5f);
+    block_dots<V, F::kDot, N>(panel, acts, sums);
+    for (int n = 0; n < N; ++n) {
+      float found[16];
+      V::store(found, sums[n]);
+      for (int r = 0; r < kStrip; ++r) {
+        RowPanel row;
+        s.row(r).panel(blocks[r], sub, row);
+        CHECK(found[r] == dot_block(F::kDot, row, acts[n], .5f));
+      }
+    }
+  }
+}
+
+bool skipped() {
+  if (Processor().avx2()) return false;
+  MESSAGE("SKIPPED: this machine has no AVX2");
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("op: the lanes of AVX-VNNI multiply as panel.h defines it, with vpdpbusd in plain code") {
+  if (skipped()) return;
+  Bytes bytes;
+  Act acts[4];
+  for (Act& a : acts) {
+    a.half[0] = a.half[1] = 0;
+    for (int i = 0; i < 32; ++i) {
+      a.q[i] = int8_t(bytes.next() % 255 - 127);
+      a.half[i / 16] += a.q[i];
+    }
+    a.d = .01f, a.ds = a.d * float(a.half[0] + a.half[1]);
+  }
+  Formats::each([&]<class F>(F) {
+    if constexpr (!F::kFloat && std::is_same_v<TilesOf<F>, F>) {
+      INFO(F::kName);
+      check_format<F, 1>(bytes, acts);
+      check_format<F, 4>(bytes, acts);
+    }
+  });
+}
+
+TEST_CASE("op: four weights of attention's values by AVX-VNNI") {
+  if (skipped()) return;
+  Bytes bytes;
+  alignas(64) uint8_t codes[64], weights[4];
+  for (uint8_t& c : codes) c = bytes.next();
+  for (uint8_t& w : weights) w = bytes.next() & 127;
+  int32_t sums[16];
+  V::store_i32(sums, V::dot_four(V::set1_i32(-7), V::load_bytes(codes), weights));
+  for (int r = 0; r < 16; ++r) {
+    int32_t sum = -7;
+    for (int k = 0; k < 4; ++k) sum += int8_t(codes[4 * r + k]) * weights[k];
+    CHECK(sums[r] == sum);
+  }
+}
+
+TEST_CASE("op: the instruction sets of processors") {
+  constexpr unsigned kFma = 1u << 12, kAvx = 1u << 28, kF16c = 1u << 29, kAvx2 = 1u << 5;
+  constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+  Processor::Words zen3{.one_c = kFma | kAvx | kF16c, .seven_b = kAvx2, .saved = 0x7};
+  CHECK(Processor(zen3).runs("avx2"));
+  CHECK(!Processor(zen3).runs("avxvnni"));
+  CHECK(Processor(zen3).better_than("scalar") == "avx2");
+  CHECK(Processor(zen3).better_than("avx2") == "");
+
+  Processor::Words alder_lake = zen3;
+  alder_lake.seven_one_a = 1u << 4;
+  CHECK(Processor(alder_lake).runs("avxvnni"));
+  CHECK(!Processor(alder_lake).runs("avx512"));
+  CHECK(Processor(alder_lake).better_than("avx2") == "avxvnni");
+
+  Processor::Words zen4 = zen3;  // no AVX-VNNI
+  zen4.seven_b |= kAvx512, zen4.seven_c = 1u << 11 | 1u << 1, zen4.saved = 0xe7;
+  CHECK(!Processor(zen4).runs("avxvnni"));
+  CHECK(Processor(zen4).runs("avx512vbmi"));
+  CHECK(Processor(zen4).better_than("avx2") == "avx512vbmi");
+
+  Processor::Words cannon_lake = zen4;  // the kernels of VBMI also use VNNI
+  cannon_lake.seven_c = 1u << 1;
+  CHECK(!Processor(cannon_lake).runs("avx512vbmi"));
+  CHECK(Processor(cannon_lake).better_than("avx2") == "avx512");
+
+  zen4.saved = 0x7;  // the system does not save the registers of AVX-512
+  CHECK(Processor(zen4).better_than("avx2") == "");
+}
+
+#endif
