@@ -219,6 +219,22 @@ struct Avx2Lanes {
   }
   // Without this, gcc 12 computes all products first and adds them up from memory.
   static void in_order(__m256i& x, __m256i& y) { asm("" : "+x"(x), "+x"(y)); }
+  // The products of 8 rows and 32 columns, from registers: columns 4g..4g+3 are w[g % 4] and
+  // a[g / 4]. For peak.h, which measures how many the processor can do.
+  template <DotKind K>
+  static __m256i half_dot(const __m256i (&w)[4], const __m256i (&a)[2]) {
+    constexpr int kRun = run_length<K>(8);
+    __m256i s = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g += kRun) {
+      __m256i x = Factor<K>(w[g % 4]).times(a[g / 4]);
+#pragma GCC unroll 8
+      for (int h = g + 1; h < g + kRun; ++h)
+        x = _mm256_add_epi16(x, Factor<K>(w[h % 4]).times(a[h / 4]));
+      s = _mm256_add_epi32(s, _mm256_madd_epi16(x, _mm256_set1_epi16(1)));
+    }
+    return s;
+  }
   // result[n]: dot<K, kFrom, kTo> of activation n; sums[n] is the sum of its columns.
   template <DotKind K, int kFrom, int kTo, int N>
   static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {

@@ -4,7 +4,7 @@
 #pragma once
 #include <type_traits>
 
-#include "quant/formats.h"
+#include "ggml-like-tensor/cpu/strip.h"
 
 namespace chaski {
 namespace {
@@ -17,6 +17,23 @@ inline __attribute__((always_inline)) void keep(const T& x) {
     asm volatile("" : : "m"(x));
   else
     asm volatile("" : : "x"(x));
+}
+
+// Lanes of two registers: the products of 8 rows. Four weights and two words of activations stay in
+// registers; sixteen registers have no room for a panel.
+template <class V, DotKind K>
+__attribute__((noinline)) int64_t half_dot_peak(int64_t rounds) {
+  alignas(64) uint8_t bytes[64] = {};
+  asm volatile("" : "+m"(bytes));  // its contents are unknown to the compiler
+  const typename V::B b = V::load_bytes(bytes);
+  auto w0 = b.a, w1 = b.b, w2 = b.a, w3 = b.b, a0 = b.a, a1 = b.b;
+  asm volatile("" : "+x"(w0), "+x"(w1), "+x"(w2), "+x"(w3));
+  for (int64_t i = 0; i < rounds; ++i) {
+    asm volatile("" : "+x"(a0), "+x"(a1));  // not those of the last round, for the compiler
+    const decltype(w0) w[] = {w0, w1, w2, w3}, a[] = {a0, a1};
+    keep(V::template half_dot<K>(w, a));
+  }
+  return rounds * 8 * 32 * 2;
 }
 
 // Two panels share the loads of the activations, so that the loads are not the limit.
@@ -63,6 +80,8 @@ int64_t peak(Format format, int64_t rounds) {
   Formats::with(format, [&]<class F>(F) {
     if constexpr (F::kFloat)
       done = fma_peak<V>(rounds);
+    else if constexpr (kManyAtOnce<V>)
+      done = half_dot_peak<V, F::kDot>(8 * rounds);
     else
       done = dot_peak<V, F::kDot>(rounds);
   });
