@@ -58,7 +58,7 @@ has_flag = $(shell grep -qsw $1 /proc/cpuinfo && echo 1)
 AVXVNNI_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx_vnni)),avxvnni)
 AVX512_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx512vl)),avx512 avx512vnni avx512vbmi)
 ISA_x86_64  := scalar avx2 $(AVXVNNI_ISAS) $(AVX512_ISAS)
-ISA_aarch64 := scalar neon
+ISA_aarch64 := scalar neon neondot
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
 ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
 ISA_NAMES := '-DCHASKI_ISAS=$(patsubst %,ISA(%),$(ISAS))'
@@ -66,6 +66,7 @@ AVX2     := -mavx2 -mfma -mf16c
 AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq $(AVX2)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := $(AVX2)
 $(BUILD)/ggml-like-tensor/cpu/isa_avxvnni.o:    EXTRA := $(AVX2) -mavxvnni
+$(BUILD)/ggml-like-tensor/cpu/isa_neondot.o:    EXTRA := -march=armv8.2-a+dotprod
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi

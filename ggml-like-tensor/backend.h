@@ -32,8 +32,8 @@ struct Backend {
 };
 
 // The backends of the compiled instruction sets that this machine supports, best last.
-// CHASKI_ISA=scalar|avx2|avxvnni|avx512|avx512vnni|avx512vbmi|neon chooses one by name. Throws
-// Error(usage) if that one is unknown or not supported.
+// CHASKI_ISA=scalar|avx2|avxvnni|avx512|avx512vnni|avx512vbmi|neon|neondot chooses one by name.
+// Throws Error(usage) if that one is unknown or not supported.
 std::vector<const Backend*> cpu_backends();
 const Backend& cpu_backend();
 // The best instruction set of this machine, if chaski has kernels for it and this program was built

@@ -1,5 +1,8 @@
 // Which instruction sets are compiled in, and which of them this machine supports.
 #include <cstdlib>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/base/processor.h"
@@ -23,6 +26,8 @@ constexpr const Backend* kCompiled[] = {
 bool runs_here([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
   return Processor().runs(isa);
+#elif defined(__aarch64__)
+  return isa != "neondot" || (getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
 #else
   return true;
 #endif

@@ -11,12 +11,14 @@ rm -rf "$out"
 mkdir -p "$out"
 compile() {
   echo "  CXX $1 (aarch64)"
-  aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -I. "-DCHASKI_ISAS=ISA(scalar) ISA(neon)" -idirafter /usr/include \
+  case "$1" in *isa_neondot*) flags=-march=armv8.2-a+dotprod ;; *) flags= ;; esac
+  # shellcheck disable=SC2086  # no flag or one
+  aarch64-linux-gnu-g++ $flags -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -I. "-DCHASKI_ISAS=ISA(scalar) ISA(neon) ISA(neondot)" -idirafter /usr/include \
     -DFMT_HEADER_ONLY -c "$1" -o "$out/$(tr / _ <<<"${1%.cpp}").o"
 }
 export -f compile
 export out
-printf '%s\n' tests/tensor/op_test.cpp ggml-like-tensor/cpu/{isa_neon,isa_scalar,backends}.cpp quant/*.cpp quant/*/*.cpp ggml-like-tensor/ops/*.cpp \
+printf '%s\n' tests/tensor/op_test.cpp ggml-like-tensor/cpu/{isa_neon,isa_neondot,isa_scalar,backends}.cpp quant/*.cpp quant/*/*.cpp ggml-like-tensor/ops/*.cpp \
   ggml-like-tensor/{rope_spec,state_layout,reading}.cpp ggml-like-tensor/file/{model_source,chunks}.cpp ggml-like-tensor/base/{control_groups,error,memory}.cpp \
   tests/main.cpp | xargs -P "$(nproc)" -I{} bash -euc 'compile {}'
 aarch64-linux-gnu-g++ -static "$out"/*.o -Wl,--defsym=utf8proc_iterate=0 -pthread -o "$out/op"
