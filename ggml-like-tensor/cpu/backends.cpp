@@ -33,8 +33,8 @@ bool runs_here([[maybe_unused]] std::string_view isa) {
 #endif
 }
 
-// The instruction sets of this machine. Missing kernels of one are those of the set before it, which
-// the machine also has: a processor with avx512 may have no avxvnni.
+// The instruction sets of this machine. Missing kernels of one are those of the set before it. That
+// one runs here too, but not every one before: a processor with avx512 may have no avxvnni.
 std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {
