@@ -32,8 +32,8 @@ inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
   return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
 }
 
-// Multiplies with the tokens of out, from token `first` on. `head`: which slice of x, as wide as the
-// weight.
+// Multiplies with the tokens of out, from token `first` on. `head`: which slice of x, as wide as
+// the weight.
 template <class V>
 void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
                     int64_t first, BlockResult<V>& out, int64_t head = 0) {
@@ -43,10 +43,9 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
   int n_groups = 0;
   for (int64_t t = first; t < rows && n_groups < kGroupsAtOnce<V>; t += kGroup, ++n_groups) {
     const int64_t g = t / kGroup, width = rows - t < kGroup ? rows - t : kGroup;
-    groups[n_groups] = {
-        {a.in_acts.data ? a.in_acts.group(g) + head * blocks * width : nullptr, width,
-         a.in[0].row(t) + head * cols, a.in[0].shape.cols, cols},
-        int(width)};
+    groups[n_groups] = {{a.in_acts.data ? a.in_acts.group(g) + head * blocks * width : nullptr,
+                         width, a.in[0].row(t) + head * cols, a.in[0].shape.cols, cols},
+                        int(width)};
     for (int s = 0; s < n_strips; ++s)
       for (int n = 0; n < width; ++n) out.acc[s][n_groups * kGroup + n] = V::zero();
   }
@@ -55,8 +54,7 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
     const size_t bytes = bytes_of_strip<F>(cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, groups, n_groups,
-                         out.acc[0]);
+                         from + step < blocks ? from + step : blocks, groups, n_groups, out.acc[0]);
   });
 }
 // Calls f(first, end) for the tokens that multiply_block() multiplies at once.
@@ -178,8 +176,7 @@ struct CpuKernel<GatedMatMul, V> {
                      int n_strips, const BlockResult<V>* result) {
     float h[32];
     for (int s = 0; s < n_strips; ++s)
-      V::store(h + 16 * s,
-               V::mul(activate<V>(op.kind, result[0].acc[s][i]), result[1].acc[s][i]));
+      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][i]), result[1].acc[s][i]));
     const int64_t row = 32 * u, n = a.in[1].shape.rows - row < 32 ? a.in[1].shape.rows - row : 32;
     if (a.out[0].data)
       for (int64_t k = 0; k < n; ++k) a.out[0].out_row(t)[row + k] = h[k];

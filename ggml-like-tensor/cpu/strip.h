@@ -90,8 +90,7 @@ inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const A
 // N sums from and to memory. Not as plain copies: gcc 12 copies the two registers of an AVX2 sum in
 // four parts, and a register that is loaded from two stores waits for both to reach the cache.
 template <class V, int N>
-inline __attribute__((always_inline)) void load_sums(const typename V::F* from,
-                                                     typename V::F* to) {
+inline __attribute__((always_inline)) void load_sums(const typename V::F* from, typename V::F* to) {
   for (int n = 0; n < N; ++n) to[n] = V::load(reinterpret_cast<const float*>(from + n));
 }
 template <class V, int N>
@@ -293,8 +292,7 @@ template <class V, class Fmt>
 inline void strip_times_groups(const void* strip, int64_t from, int64_t to,
                                const GroupInput<V>* groups, int n_groups, typename V::F* acc) {
   if constexpr (!Fmt::kFloat && kManyAtOnce<V>)
-    if (n_groups > 1)
-      return strip_in_two_steps<V, Fmt>(strip, from, to, groups, n_groups, acc);
+    if (n_groups > 1) return strip_in_two_steps<V, Fmt>(strip, from, to, groups, n_groups, acc);
   for (int g = 0; g < n_groups; ++g)
     strip_times<V, Fmt>(strip, from, to, groups[g].in, groups[g].n, acc + g * kGroup);
 }
