@@ -3,12 +3,13 @@
 # dnf. On other systems it only names missing headers.
 #   --dev    also packages for make format, make neon, make fuzz, make deb and make dist.
 #            The tests of man pages, units and completions need them too.
+#            Not for make neon on Fedora, whose cross compiler comes without libstdc++.
 #   --print  only print the names of the packages; --print fedora and --print debian: of that system
 set -eu
 debian="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev libevent-dev"
 debian_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-format clang libclang-rt-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 fedora="gcc-c++ make binutils cli11-devel fmt-devel doctest-devel openblas-serial json-devel pcre2-devel utf8proc-devel xxhash-devel libedit-devel tomlplusplus-devel libcurl-devel libevent-devel"
-fedora_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-tools-extra clang compiler-rt qemu-user-static gcc-c++-aarch64-linux-gnu"
+fedora_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-tools-extra clang compiler-rt"
 
 dev=0 print=0 system=""
 while [ $# -gt 0 ]; do
