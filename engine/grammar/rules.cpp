@@ -139,7 +139,7 @@ bool CodeSet::has(uint32_t code) const {
 }
 
 Rules::Rule Rules::declare(const std::string& name) {
-  rules_.push_back({name, -1, -1, {}});
+  rules_.push_back({name, -1, -1, {}, {}});
   return Rule(rules_.size()) - 1;
 }
 
@@ -266,7 +266,8 @@ Rules::Part Rules::repeated(Part part, int least, int most) {
 }
 
 // The states from which the end of their rule can be reached; without `by_bytes`, without reading.
-std::vector<bool> Rules::can_end(bool by_bytes) const {
+// Rules of `assumed`, and with Calls::free all rules that are called, are taken as rules that end.
+std::vector<bool> Rules::can_end(bool by_bytes, Calls calls, std::span<const Rule> assumed) const {
   std::vector<std::vector<State>> before{size_t(states_)};
   std::vector<std::vector<Rule>> rules_at{size_t(states_)};
   std::vector<std::vector<CallEdge>> waiting(rules_.size());  // calls of rules that cannot end yet
@@ -275,7 +276,11 @@ std::vector<bool> Rules::can_end(bool by_bytes) const {
     for (const ByteEdge& e : bytes_) before[size_t(e.to)].push_back(e.from);
     for (const TokenEdge& e : tokens_) before[size_t(e.to)].push_back(e.from);
   }
-  for (const CallEdge& e : calls_) waiting[size_t(e.rule)].push_back(e);
+  for (const CallEdge& e : calls_)
+    if (calls == Calls::free)
+      before[size_t(e.to)].push_back(e.from);
+    else
+      waiting[size_t(e.rule)].push_back(e);
   std::vector<bool> can(size_t(states_), false), rule_can(rules_.size(), false);
   std::vector<State> next;
   const auto reach = [&](State s) {
@@ -283,6 +288,7 @@ std::vector<bool> Rules::can_end(bool by_bytes) const {
   };
   for (size_t r = 0; r < rules_.size(); ++r)
     rules_at[size_t(rules_[r].begin)].push_back(Rule(r)), reach(rules_[r].end);
+  for (const Rule rule : assumed) reach(rules_[size_t(rule)].begin);
   std::vector<std::vector<CallEdge>> ready{size_t(states_)};
   while (!next.empty()) {
     const State s = next.back();
@@ -348,6 +354,26 @@ void Rules::expect_no_left_recursion(const std::vector<bool>& empty) const {
   }
 }
 
+// Of the rules that no text fits, whatever the rules that they call allow, the last one without
+// which a text would fit the root. Nothing if each way is infinite.
+std::optional<Rules::Rule> Rules::cause_of_no_text() const {
+  const std::vector<bool> alive = can_end(true, Calls::free);
+  std::vector<Rule> dead;
+  for (size_t r = 0; r < rules_.size(); ++r)
+    if (!alive[size_t(rules_[r].begin)]) dead.push_back(Rule(r));
+  const auto enough = [&](size_t n) {
+    const std::span<const Rule> first = std::span(dead).first(n);
+    return bool(can_end(true, Calls::followed, first)[size_t(begin(root_))]);
+  };
+  if (dead.empty() || !enough(dead.size())) return std::nullopt;
+  size_t least = 1;
+  for (size_t most = dead.size(); least < most;) {
+    const size_t middle = (least + most) / 2;
+    enough(middle) ? most = middle : least = middle + 1;
+  }
+  return dead[least - 1];
+}
+
 void Rules::index_edges() {
   const auto sort = [&](auto& edges, std::vector<int32_t>& index) {
     std::stable_sort(edges.begin(), edges.end(),
@@ -364,10 +390,20 @@ void Rules::finish(Rule root) {
   root_ = root;
   for (const Known& rule : rules_) ENSURE(rule.begin >= 0, "every declared rule is defined");
   const std::vector<bool> alive = can_end(true);
-  if (!alive[size_t(begin(root))])
-    wrong(root, fmt::format("no text fits {}: each way through it is infinite or allows nothing, "
-                            "expected one that ends",
-                            escaped(name_of(root))));
+  if (!alive[size_t(begin(root))]) {
+    const std::optional<Rule> cause = cause_of_no_text();
+    const std::string why = cause ? rules_[size_t(*cause)].why : "";
+    wrong(root,
+          fmt::format("no text fits {}: {}", escaped(name_of(root)),
+                      cause && *cause != root ? fmt::format("{}: {}", escaped(name_of(*cause)),
+                                                            why.empty() ? "no text fits it" : why)
+                      : !why.empty()          ? why
+                                     : "each way through it is infinite or allows nothing, "
+                                       "expected one that ends"));
+  }
+  for (const Known& rule : rules_)
+    if (!rule.why.empty() && !alive[size_t(rule.begin)])
+      impossible_.push_back(fmt::format("{}: {}", escaped(rule.name), rule.why));
   const auto leads_nowhere = [&](const auto& e) { return !alive[size_t(e.to)]; };
   std::erase_if(bytes_, leads_nowhere), std::erase_if(skips_, leads_nowhere);
   std::erase_if(tokens_, leads_nowhere);

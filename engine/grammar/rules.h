@@ -6,9 +6,11 @@
 // finish() checks what a parser cannot see, and removes edges that cannot reach an end.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ggml-like-tensor/base/error.h"
@@ -97,6 +99,8 @@ class Rules {
   void define(Rule rule, Part part);
   bool defined(Rule rule) const { return rules_[size_t(rule)].begin >= 0; }
   const std::string& name_of(Rule rule) const { return rules_[size_t(rule)].name; }
+  // Why no text fits a rule, for errors and for impossible().
+  void explain(Rule rule, std::string why) { rules_[size_t(rule)].why = std::move(why); }
 
   // A list of JSON whose items are all different begins at this state (distinct_items.h).
   void mark_distinct(State s) { distinct_.resize(size_t(states_)), distinct_[size_t(s)] = true; }
@@ -122,7 +126,7 @@ class Rules {
   static constexpr int kUnlimited = -1, kMostRepeats = 100'000;
 
   // `root` is the rule of the whole text. Throws an Error for a rule that calls itself before it
-  // reads anything, and for a root that no text fits.
+  // reads anything, and for a root that no text fits. It names the rule that is the cause.
   void finish(Rule root);
 
   // For a finished grammar:
@@ -139,12 +143,14 @@ class Rules {
   const std::string& name() const { return name_; }
   Exit code() const { return code_; }
   uint64_t sum() const;  // a checksum of the automata; names do not count
+  // "/properties/age: why" of the explained rules that no text fits. No text uses them.
+  const std::vector<std::string>& impossible() const { return impossible_; }
 
  private:
   struct Known {
     std::string name;
     State begin = -1, end = -1;
-    std::string place;
+    std::string place, why;
   };
   template <class E>
   static std::span<const E> of(const std::vector<E>& edges, const std::vector<int32_t>& index,
@@ -152,7 +158,10 @@ class Rules {
     return std::span(edges).subspan(size_t(index[size_t(s)]),
                                     size_t(index[size_t(s) + 1] - index[size_t(s)]));
   }
-  std::vector<bool> can_end(bool by_bytes) const;
+  enum class Calls { followed, free };
+  std::vector<bool> can_end(bool by_bytes, Calls calls = Calls::followed,
+                            std::span<const Rule> assumed = {}) const;
+  std::optional<Rule> cause_of_no_text() const;
   void expect_no_left_recursion(const std::vector<bool>& empty) const;
   void index_edges();
   [[noreturn]] void wrong(Rule rule, const std::string& what) const;
@@ -166,6 +175,7 @@ class Rules {
   std::vector<CallEdge> calls_;
   std::vector<TokenEdge> tokens_;
   std::vector<TokenLiteral> literals_;
+  std::vector<std::string> impossible_;
   std::vector<int32_t> byte_index_, skip_index_, call_index_, token_index_;
   std::vector<bool> ends_, only_ends_, distinct_;
   int32_t states_ = 0;

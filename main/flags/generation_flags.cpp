@@ -352,9 +352,12 @@ std::optional<GrammarSource> GenerationFlags::grammar_source(bool may_be_file) c
 std::shared_ptr<const Rules> GenerationFlags::rules(
     const std::optional<GrammarSource>& source) const {
   if (!source) return nullptr;
-  return !grammar.empty()       ? parse_gbnf(*source)
-         : !json_schema.empty() ? parse_json_schema(*source)
-                                : parse_regex(*source);
+  const auto rules = !grammar.empty()       ? parse_gbnf(*source)
+                     : !json_schema.empty() ? parse_json_schema(*source)
+                                            : parse_regex(*source);
+  for (const std::string& line : rules->impossible())
+    put_notice(fmt::format("{}: {}: no answer uses it", source->name, line));
+  return rules;
 }
 
 const char* GenerationFlags::grammar_flag() const {

@@ -27,16 +27,14 @@ Rules::Rule SchemaParser::rule_of(const Json& schema, const std::string& path) {
   if (!fresh) return known->second;
   const Rules::Rule rule = known->second = rules_.declare(path.empty() ? "the schema" : path);
   ++depth_;
-  rules_.define(rule, part_or_none(schema, path));
+  try {
+    rules_.define(rule, part_of(schema, path));
+  } catch (const NothingFits& nothing) {
+    rules_.explain(rule, nothing.why);
+    rules_.define(rule, rules_.either({}));
+  }
   --depth_;
   return rule;
-}
-Rules::Part SchemaParser::part_or_none(const Json& schema, const std::string& path) {
-  try {
-    return part_of(schema, path);
-  } catch (const NothingFits&) {
-    return rules_.either({});
-  }
 }
 Rules::Part SchemaParser::called(const Json& schema, const std::string& path) {
   return rules_.call(rule_of(schema, path));
@@ -63,14 +61,16 @@ Rules::Part SchemaParser::part_of(const Json& schema, const std::string& path) {
                    [&](const Family& f) { return is_about(schema, f); }))
     return parts_.any_value();
   const bool numbers = std::find(types.begin(), types.end(), "number") != types.end();
+  NothingFits last;
   for (const std::string& type : types) {
     if (numbers && type == "integer") continue;
     try {
       parts.push_back(part_of_type(schema, type, path));
-    } catch (const NothingFits&) {
+    } catch (const NothingFits& nothing) {
+      last = nothing;
     }
   }
-  if (parts.empty()) throw NothingFits();
+  if (parts.empty()) throw last;
   return rules_.either(parts);
 }
 
@@ -100,6 +100,7 @@ Rules::Part SchemaParser::part_of_choice(const Json& schema, const char* key,
   settle_null(rest);
   std::vector<Rules::Part> parts;
   std::vector<Json> options;
+  NothingFits last;
   for (size_t i = 0; i < schema[key].size(); ++i) {
     const Json& option = schema[key][i];
     const std::string place = fmt::format("{}/{}", here, i);
@@ -111,9 +112,13 @@ Rules::Part SchemaParser::part_of_choice(const Json& schema, const char* key,
       }
       parts.push_back(called(rest.empty() ? option : whole, place));
       if (one) options.push_back(std::move(whole));
-    } catch (const NothingFits&) {
+    } catch (const NothingFits& nothing) {
+      last = nothing;
     }
   }
+  if (parts.empty())
+    throw NothingFits{
+        fmt::format("no schema of {} fits{}{}", key, last.why.empty() ? "" : ": ", last.why)};
   const std::vector<bool> listed = listed_apart(options, path);
   for (size_t i = 0; i < options.size(); ++i)
     for (size_t j = 0; j < i; ++j)
@@ -135,7 +140,9 @@ Rules::Part SchemaParser::part_of_values(const Json& schema, const std::string& 
   for (const Json& value : values)
     if (fits(value, rest, path))
       parts.push_back(rules_.text(distinct_ ? text_of_value(spelled(value)) : spelled(value)));
-  if (parts.empty()) throw NothingFits();
+  if (parts.empty())
+    throw NothingFits{fmt::format("no value of {} fits the other keywords",
+                                  schema.contains("enum") ? "enum" : "const")};
   return rules_.either(parts);
 }
 
@@ -149,7 +156,7 @@ Rules::Part SchemaParser::part_of_type(const Json& schema, std::string_view type
     std::vector<Rules::Part> values;
     for (const Json& value : type == "null" ? Json::array({nullptr}) : Json::array({true, false}))
       if (!is_excluded(value)) values.push_back(rules_.text(spelled(value)));
-    if (values.empty()) throw NothingFits();
+    if (values.empty()) throw NothingFits{"not excludes all values"};
     return rules_.either(values);
   }
   for (const Json& value : excluded)

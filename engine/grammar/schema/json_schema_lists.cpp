@@ -28,16 +28,23 @@ Rules::Part SchemaParser::part_of_array(const Json& schema, const std::string& p
   if (!first.is_array()) wrong(path, "prefixItems is {}, expected a list of schemas", shown(first));
   const int least = count(schema, "minItems", 0, path);
   int most = count(schema, "maxItems", Rules::kUnlimited, path);
+  if (most != Rules::kUnlimited && least > most)
+    throw NothingFits{said(schema, {"minItems", "maxItems"})};
   // Without `items`, further entries may be any value. They are generated only if minItems asks.
   if (rest.is_null() && (first.empty() || least > int(first.size()))) rest = true;
   if (rest == Json(false)) rest = Json();
+  if (rest.is_null() && least > int(first.size()))
+    throw NothingFits{
+        fmt::format("minItems is {}, but the schema allows at most {}", least, first.size())};
 
   const bool distinct = is_unique(schema, path) && (most == Rules::kUnlimited || most > 1);
   if (distinct && distinct_)
     wrong(path + "/uniqueItems", "is not supported inside items of another such list");
   if (distinct && first.empty())
     if (const auto n = values_of_item(rest, path)) {
-      if (least > int(*n)) throw NothingFits();
+      if (least > int(*n))
+        throw NothingFits{
+            fmt::format("minItems is {}, but items have {} different values", least, *n)};
       if (most == Rules::kUnlimited || most > int(*n)) most = int(*n);
     }
   const bool outside = std::exchange(distinct_, distinct_ || distinct);

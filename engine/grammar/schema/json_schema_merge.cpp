@@ -24,7 +24,9 @@ Json common_types(const Json& a, const Json& b) {
     };
     if (holds(mine) && holds(other)) common.push_back(f.type);
   }
-  if (common.empty()) throw NothingFits();
+  if (common.empty())
+    throw NothingFits{
+        fmt::format("type is {} and {}, which exclude each other", spelled(a), spelled(b))};
   return common;
 }
 
@@ -169,7 +171,7 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
       const Values others = values_of(value);
       for (const Json& v : mine)
         if (others.contains(&v)) common.push_back(v);
-      if (common.empty()) throw NothingFits();
+      if (common.empty()) throw NothingFits{"no value is in both lists of enum"};
       mine = common;
     } else if (key == "uniqueItems") {
       mine = mine == Json(true) || value == Json(true);

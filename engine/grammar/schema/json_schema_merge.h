@@ -9,7 +9,9 @@
 namespace chaski::json_schema {
 
 // Thrown for a schema that no value fits. A choice then leaves this alternative out.
-struct NothingFits {};
+struct NothingFits {
+  std::string why;  // empty: the schema says so itself, by false
+};
 
 class SchemaMerger : public SchemaLogic {
  public:

@@ -77,7 +77,10 @@ Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view ty
     range.least = std::max(range.least.value_or(-limit), -limit);
     range.most = std::min(range.most.value_or(last), last);
   }
-  if (range.least && range.most && *range.least > *range.most) throw NothingFits();
+  if (range.least && range.most && *range.least > *range.most)
+    throw NothingFits{
+        said(schema, {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "format"}) +
+        fmt::format(": no {} is between them", type)};
   if (!range.is_supported())
     wrong(path + "/multipleOf",
           "is {}, which is not supported, expected at most 1000 units of its last digit, or bounds "
@@ -87,6 +90,14 @@ Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view ty
   for (const Decimal& x : except)
     if (x.decimals <= units) gaps.push_back(x.in_units(units));
   return range.part(rules_, gaps);
+}
+
+std::string SchemaParser::said(const Json& schema, std::initializer_list<const char*> keys) {
+  std::string text;
+  for (const char* key : keys)
+    if (schema.contains(key))
+      text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", key, spelled(schema[key]));
+  return text;
 }
 
 int SchemaParser::count(const Json& schema, const char* key, int otherwise,

@@ -102,7 +102,9 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
   std::set<std::string> unnamed = required, all_names = required;
   std::vector<std::pair<std::string, const Json*>> members;
   for (const std::string& name : required)
-    if (!may_be(name)) throw NothingFits();
+    if (!may_be(name))
+      throw NothingFits{
+          fmt::format("required has {}, which propertyNames excludes", escaped(name))};
   for (const auto& [name, value] : said.items()) {
     unnamed.erase(name), all_names.insert(name);
     if (may_be(name)) members.emplace_back(name, &value);
@@ -112,7 +114,10 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
       allowed.is_null())
     return parts_.any_object();
   if (!unnamed.empty() && schema.contains("additionalProperties") && more == Json(false))
-    throw NothingFits();
+    throw NothingFits{
+        fmt::format("required has {}, which is not one of properties, and "
+                    "additionalProperties is false",
+                    escaped(*unnamed.begin()))};
   Json other_values;
   const Json any = more == Json(false) ? Json(true) : more;
   for (const std::string& name : unnamed) members.emplace_back(name, &any);
@@ -134,10 +139,13 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
     other_values = std::exchange(more, false);
   }
   // Other members may all have the same name, so only one of them counts.
+  const std::string said_counts = this->said(schema, {"minProperties", "maxProperties"});
   const int surely = int(members.size()) + (more != Json(false) ? 1 : 0);
   if ((least > surely && more == Json(false)) ||
       (most != Rules::kUnlimited && most < std::max(least, int(required.size()))))
-    throw NothingFits();
+    throw NothingFits{fmt::format("{}{}{} named members, {} of them required", said_counts,
+                                  said_counts.empty() ? "" : ", with ", members.size(),
+                                  required.size())};
   if (least > surely)
     wrong(path,
           "minProperties is {}, which is not supported with {} named members, expected "

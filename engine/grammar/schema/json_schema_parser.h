@@ -21,11 +21,10 @@ class SchemaParser : private SchemaMerger {
 
  private:
   // Equal schemas share one rule, however they are reached: so a schema may refer to itself.
+  // The rule of a schema that nothing fits has a part that is never completed, which removes all
+  // its callers.
   Rules::Rule rule_of(const Json& schema, const std::string& path);
   Rules::Part called(const Json& schema, const std::string& path);
-  // A schema that nothing fits is a part that is never completed, which removes all callers of its
-  // rule.
-  Rules::Part part_or_none(const Json& schema, const std::string& path);
   Rules::Part part_of(const Json& schema, const std::string& path);
   Rules::Part part_of_merged(const Json& schema, const std::string& path);
   Rules::Part part_of_choice(const Json& schema, const char* key, const std::string& path);
@@ -36,6 +35,8 @@ class SchemaParser : private SchemaMerger {
   std::optional<Decimal> bound(const Json& schema, const char* key, const std::string& path) const;
   // The value of minLength, maxItems and others; `otherwise` if the keyword is missing.
   int count(const Json& schema, const char* key, int otherwise, const std::string& path) const;
+  // "minimum is 3, maximum is 2": those of the keywords that the schema has.
+  static std::string said(const Json& schema, std::initializer_list<const char*> keys);
 
   Rules::Part part_of_string(const Json& schema, const std::string& path);
   Rules::Part part_of_product(TextProduct& texts, const std::string& path);

@@ -24,7 +24,8 @@ Rules::Part SchemaParser::part_of_string(const Json& schema, const std::string& 
   const int least = count(schema, "minLength", 0, path),
             most = count(schema, "maxLength", Rules::kUnlimited, path);
   const bool bounded = schema.contains("minLength") || schema.contains("maxLength");
-  if (most != Rules::kUnlimited && most < least) throw NothingFits();
+  if (most != Rules::kUnlimited && most < least)
+    throw NothingFits{said(schema, {"minLength", "maxLength"})};
   const bool pattern = schema.contains("pattern"), format = schema.contains("format");
   if (schema.contains("not") || (bounded ? pattern || format : pattern && format)) {
     TextProduct texts;
