@@ -17,7 +17,7 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kPasteEnds = "\033[201~";
+constexpr std::string_view kNextPaste = "\033[200~", kPasteEnds = "\033[201~";
 constexpr int kSequenceMs = 50;  // most time between the bytes of one key
 // Ctrl-C also drops the bytes that the terminal holds, perhaps with the mark of the paste's end.
 // After a pause this long the paste is taken to be over.
@@ -128,17 +128,19 @@ std::optional<std::string> Keyboard::rest_of_paste() {
   return std::nullopt;
 }
 
-// `end`: the last bytes that were read. Bytes after the mark wait for the next line.
+// `end`: the last bytes that were read. Bytes after the mark wait for the next line. The beginning
+// of another paste shows that the terminal has dropped the mark.
 void Keyboard::drop_rest_of_paste(std::string end) {
   char part[4096];
   for (std::string more = std::exchange(waiting_, "");;) {
     end.erase(0, end.size() - std::min(end.size(), kPasteEnds.size() - 1));
     const size_t before = end.size();
     end += more;
-    const size_t mark = end.find(kPasteEnds);
-    if (mark != std::string::npos) {
-      *dropped_ += mark - std::min(mark, before);
-      return put_back(end.substr(mark + kPasteEnds.size()));
+    const size_t mark = end.find(kPasteEnds), next = end.find(kNextPaste);
+    if (mark != next) {  // one of them is there
+      const size_t over = std::min(mark, next);
+      *dropped_ += over - std::min(over, before);
+      return put_back(end.substr(over + (over == mark ? kPasteEnds.size() : 0)));
     }
     *dropped_ += more.size();
     ssize_t n = -1;

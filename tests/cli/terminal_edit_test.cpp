@@ -224,6 +224,13 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C drops a paste that is being read, and 
   screen.type("A cat.\r");
   answered(screen);
   CHECK(questions(screen, folder / "b") == std::vector<std::string>{"A dog.", "A cat."});
+  // The same, and another paste follows at once.
+  screen.type(kPaste + half);
+  wait_ms(50);
+  screen.type(kCtrlC + std::string(kPaste) + "A bird." + kPasted + "\r");
+  screen.until("^C: the paste is dropped after ");
+  answered(screen);
+  CHECK(questions(screen, folder / "c") == std::vector<std::string>{"A dog.", "A cat.", "A bird."});
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
