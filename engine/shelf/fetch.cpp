@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/shelf/http.h"
+#include "engine/shelf/hub.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/sha256.h"
 #include "ggml-like-tensor/file/value_io.h"
@@ -88,7 +89,8 @@ class Fetch {
         continue;
       }
       if (answer.status == 0 && fetched_ == 0)
-        fail(Exit::io, "{}: cannot be downloaded: {}", without_query(file_.url), answer.why);
+        fail(Exit::io, "{}: cannot be downloaded: {}{}", without_query(file_.url), answer.why,
+             ways_without_hub(file_.url));
       if (answer.status != 0 && answer.status != 200 && answer.status != 206)
         refuse_status(file_.url, answer);
       if (answer.end == HttpAnswer::End::whole && (total_ == 0 || size_ == total_)) return finish();
@@ -396,7 +398,8 @@ std::string fetch_text(const std::string& url, const FetchOptions& options) {
       options.stop);
   if (answer.end == HttpAnswer::End::stopped) return "";
   if (answer.status == 0)
-    fail(Exit::io, "{}: cannot be downloaded: {}", without_query(url), answer.why);
+    fail(Exit::io, "{}: cannot be downloaded: {}{}", without_query(url), answer.why,
+         ways_without_hub(url));
   if (answer.status != 200) refuse_status(url, answer);
   if (answer.end != HttpAnswer::End::whole)
     fail(Exit::io, "{}: the connection ended early: {}", without_query(url), answer.why);

@@ -333,6 +333,13 @@ std::string hub_address() {
   return hub == "none" ? "" : hub;
 }
 
+std::string ways_without_hub(const std::string& url) {
+  const std::string hub = hub_address();
+  if (hub.empty() || !url.starts_with(hub + "/")) return "";
+  return ". Without this hub: CHASKI_HUB=https://HOST names another one, and a model file that is "
+         "copied to this machine runs with -m FILE";
+}
+
 std::string host_of(std::string_view address) {
   const size_t scheme = address.find("://");
   return std::string(scheme == std::string_view::npos ? address : address.substr(scheme + 3));

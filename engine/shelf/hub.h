@@ -19,6 +19,9 @@ Hub default_hub();
 
 // The address of the hub that CHASKI_HUB names, or of the default one. Empty for CHASKI_HUB=none.
 std::string hub_address();
+// The end of a message about an address that cannot be reached: what can be done if it is on the
+// hub; else empty.
+std::string ways_without_hub(const std::string& url);
 // An address without "https://", for messages.
 std::string host_of(std::string_view address);
 

@@ -83,6 +83,7 @@ TEST_CASE("cli/pull: the default hub is asked if CHASKI_HUB names none") {
     const Outcome refused = chaski_run({"pull", name});
     CHECK(refused.status == 5);
     CHECK_MESSAGE(refused.error_says(chaski::default_hub().address.data()), refused.err);
+    CHECK_MESSAGE(refused.error_says("CHASKI_HUB=https://HOST names another"), refused.err);
   }
 }
 
