@@ -254,7 +254,8 @@ std::string not_weighed(const InputSquares* inputs) {
   return fmt::format("too few tokens, or zeros only, came to experts {}", fmt::join(experts, ", "));
 }
 
-QuantizedTensor row_of(const WeightJob& job, const Calibration* calibration) {
+// What is known before the weight is encoded.
+QuantizedTensor planned_row(const WeightJob& job) {
   const TensorInfo& from = job.from();
   TensorInfo to = from;
   to.format = job.choice.to;
@@ -262,7 +263,13 @@ QuantizedTensor row_of(const WeightJob& job, const Calibration* calibration) {
   row.name = from.name;
   row.from = job.original ? from.format : to.format, row.to = to.format;
   row.bytes_before = job.original ? from.bytes() : 0, row.bytes_after = to.bytes();
-  row.error = job.encoder->error(), row.reason = job.choice.reason;
+  row.reason = job.choice.reason;
+  return row;
+}
+
+QuantizedTensor row_of(const WeightJob& job, const Calibration* calibration) {
+  QuantizedTensor row = planned_row(job);
+  row.error = job.encoder->error();
   row.outputs = job.encoder->outputs(), row.searched = job.encoder->searched();
   row.inputs = job.power, row.outliers = job.outliers.size();
   if (row.from != row.to && calibration && weighs_columns(row.to)) {
@@ -353,14 +360,27 @@ uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions&
 
 namespace {
 
-QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& out,
-                                const QuantizeOptions& options, const OnProgress& progress) {
+// Throws Error(usage) if the recipe has a format that the file `out` cannot have.
+void expect_possible_recipe(const QuantizeOptions& options, const std::string& out) {
   for (const auto& [tensor, format] : options.recipe)
-    if (info(format).gguf_type < 0)
+    if (is_gguf(out) && info(format).gguf_type < 0)
       fail(Exit::usage,
            "{}: the recipe has {} for tensor {}, expected a format that GGUF files have ({}), or a "
            "name that ends in .quipu",
            out, info(format).name, escaped(tensor), fmt::join(types_of_gguf(), ", "));
+}
+
+// The tensors with their chosen formats.
+WeightJobs chosen_jobs(const ModelSource& source, const QuantizeOptions& options, int threads) {
+  WeightJobs jobs = jobs_of(source);
+  if (options.calibration) add_inputs(jobs, *options.calibration, source.path);
+  choose_formats(jobs, options, source.path, threads);
+  return jobs;
+}
+
+QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& out,
+                                const QuantizeOptions& options, const OnProgress& progress) {
+  expect_possible_recipe(options, out);
   const std::string part = part_of(out);
   const QuantizeReport report = quantize_model(source, part, options, progress);
   std::error_code ignored;
@@ -376,6 +396,18 @@ QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& ou
 
 }  // namespace
 
+std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const std::string& out,
+                                             const QuantizeOptions& options) {
+  expect_possible_recipe(options, out);
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
+  WeightJobs jobs = chosen_jobs(source, options, threads);
+  if (options.outliers > 0) set_outliers_aside(source, jobs, options.outliers);
+  add_outlier_jobs(jobs);
+  std::vector<QuantizedTensor> rows;
+  for (const WeightJob& job : jobs) rows.push_back(planned_row(job));
+  return rows;
+}
+
 QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
                               const QuantizeOptions& asked, const OnProgress& progress) {
   if (is_gguf(out)) return quantize_to_gguf(source, out, asked, progress);
@@ -383,9 +415,7 @@ QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
   QuantizeOptions options = asked;
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   if (source.verify) source.verify(threads);  // or damaged weights would get a valid checksum
-  WeightJobs jobs = jobs_of(source);
-  if (options.calibration) add_inputs(jobs, *options.calibration, source.path);
-  choose_formats(jobs, options, source.path, threads);
+  WeightJobs jobs = chosen_jobs(source, options, threads);
   if (options.feedbacks && weights_with_feedback(jobs).empty()) {
     if (options.method == RoundingMethod::gptq && options.notice)
       options.notice(

@@ -92,6 +92,11 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
 // the tokenizer, the table of tensors, and what aligns them. At most; it depends on no format.
 uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options);
 
+// The tensors that quantize_model() would write, with formats, bytes and reasons but without
+// errors. Throws its errors, but for those of writing.
+std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const std::string& out,
+                                             const QuantizeOptions& options);
+
 // Reads the model `in` and writes the file `out`, which is complete afterwards or unchanged: GGUF
 // if it ends in .gguf (made from OUT.quipu, which is removed), else .quipu. Its bytes do not depend
 // on the number of threads, nor on how often the work was interrupted and resumed. Throws

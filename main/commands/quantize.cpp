@@ -95,6 +95,15 @@ CalibrationFlags calibration_flags(const QuantizeFlags& flags) {
   return f;
 }
 
+// "12 q4, 3 q6" of `formats`.
+std::string counts_of(const std::vector<Format>& formats) {
+  std::map<Format, int> tensors;
+  for (const Format format : formats) ++tensors[format];
+  std::vector<std::string> parts;
+  for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
+  return fmt::to_string(fmt::join(parts, ", "));
+}
+
 void put_plan(const FormatPlan& plan, bool every_tensor) {
   std::string text;
   if (every_tensor) {
@@ -105,14 +114,44 @@ void put_plan(const FormatPlan& plan, bool every_tensor) {
                       fmt::format("{:.2e}", row->kl)});
     text += table(rows, "<<><");
   }
-  std::map<Format, int> tensors;
-  for (const auto& [name, format] : plan.recipe) ++tensors[format];
-  std::vector<std::string> parts;
-  for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
+  std::vector<Format> formats;
+  for (const auto& [name, format] : plan.recipe) formats.push_back(format);
   put(text +
       fmt::format("plan: a file of {:.2f} MB, {:.3f} bits per weight, predicted KL {:.4f}: {}\n",
                   double(plan.file_bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
-                  fmt::join(parts, ", ")));
+                  counts_of(formats)));
+}
+
+// --dry-run without a budget: the formats of --type or of a recipe.
+void put_dry_run(const QuantizeFlags& flags, const ModelSource& source) {
+  uint64_t bytes = 0, weights = 0;
+  std::vector<Format> formats;
+  JsonValue tensors = JsonValue::array();
+  std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "notes"}};
+  const std::vector<QuantizedTensor> all = planned_tensors(source, flags.out, flags.options);
+  for (const QuantizedTensor* tensor : by_layers(
+           all, [](auto& t) -> auto& { return t.name; })) {
+    bytes += tensor->bytes_after;
+    formats.push_back(tensor->to);
+    rows.push_back({safe_for_terminal(tensor->name), name_of(tensor->to),
+                    std::to_string(tensor->bytes_after), tensor->reason});
+    tensors.push_back({{"name", tensor->name},
+                       {"to", name_of(tensor->to)},
+                       {"bytes", tensor->bytes_after},
+                       {"reason", tensor->reason}});
+  }
+  for (const TensorSource& tensor : source.tensors)
+    weights += uint64_t(tensor.info.rows * tensor.info.cols);
+  const uint64_t file = bytes + bytes_besides_tensors(source, flags.options);
+  const double bits = 8.0 * double(bytes) / double(weights);
+  if (flags.json.any())
+    return flags.json.put_result({{"input", flags.in},
+                                  {"file_bytes", file},
+                                  {"bytes", bytes},
+                                  {"bits_per_weight", bits},
+                                  {"tensors", tensors}});
+  put(table(rows, "<<><") + fmt::format("plan: a file of {:.2f} MB, {:.3f} bits per weight: {}\n",
+                                        double(file) / 1e6, bits, counts_of(formats)));
 }
 
 void put_plan_json(const QuantizeFlags& flags, const FormatPlan& plan) {
@@ -312,9 +351,8 @@ void check_files(const QuantizeFlags& flags) {
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
   if (flags.kl_flag.given() && flags.kl <= 0)
     fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
-  if ((flags.dry_run || !flags.recipe_out.empty()) && !flags.has_budget())
-    fail(Exit::usage, "{} needs a budget: --size, --fits, --bpw or --kl",
-         flags.dry_run ? "--dry-run" : "--write-recipe");
+  if (!flags.recipe_out.empty() && !flags.has_budget())
+    fail(Exit::usage, "--write-recipe needs a budget: --size, --fits, --bpw or --kl");
   if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage,
          "--size, --fits, --bpw and --kl need --calibrate TEXT, or the --stats FILE of an earlier "
@@ -381,6 +419,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source);
   if (flags.dry_run) {
+    if (!flags.has_budget()) put_dry_run(flags, model.source);
     drop_unfinished_measurements(calibration_flags(flags));
     return int(Exit::done);
   }
@@ -532,7 +571,7 @@ Action declare_quantize(Flags parser) {
       .not_empty("a file to write")
       .type("FILE");
   parser.add_switch("--dry-run", flags->dry_run,
-                    "show the formats that the budget chooses, and write nothing");
+                    "show the formats that the type, recipe or budget gives, and write nothing");
   declare_threads(parser, flags->options.threads);
   declare_tokenizer(parser, flags->options.tokenizer);
   declare_json(parser, flags->json);

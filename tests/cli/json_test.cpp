@@ -141,6 +141,7 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
       {"quantize --dry-run",
        {"quantize", q8, out, "--calibrate", text, "--chunks", "1", "--bpw", "5", "--dry-run",
         "--json"}},
+      {"quantize --dry-run", {"quantize", q8, out, "Q4_K_M", "--dry-run", "--json"}},
       {"convert", {"convert", q8, tmp / "out.gguf", "--json"}},
       {"inspect", {"inspect", q8, "--verify", "--json"}},
       {"inspect", {"inspect", golden("models/qwen2"), "--json"}},

@@ -138,7 +138,7 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   refused({"--size", "2X", "--stats", stats}, "--size is 2X, expected a number of bytes");
   refused({"--size", "900K", "--stats", stats}, "the budget is 0.90 MB");
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
-  refused({"--dry-run"}, "--dry-run needs a budget: --size");
+  refused({"--write-recipe", folder / "r"}, "--write-recipe needs a budget: --size");
   refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
   refused({"--calibrate", text, "--chunks", "1", "--stats", stats}, "exists already");
   refused({"-c", "64"}, "-c is 64: it needs --fits BYTES");
@@ -258,4 +258,33 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
                  "q4 is chaski's own format, expected one that GGUF files have (");
   check_one_line(chaski_run({"quantize", kStory, folder / "n", "Q4_K_M", "--recipe", "Q3_K_M"}), 2,
                  "--type is Q4_K_M, a mixture, which is not possible with --recipe");
+}
+
+TEST_CASE("cli/quantize --dry-run: what a type, mixture or recipe gives, without a budget") {
+  const TempFolder folder;
+  const std::string recipe = write_file(folder / "recipe", "ffn_down = q6\n. = q3\n");
+  for (const Arguments& type : {Arguments{"Q4_K_M"}, {"q4"}, {"--recipe", recipe}}) {
+    const auto run = [&](const Arguments& more) {
+      Arguments all = {"quantize", kStory, folder / "out"};
+      all.insert(all.end(), type.begin(), type.end());
+      all.insert(all.end(), more.begin(), more.end());
+      const Outcome outcome = chaski_run(all);
+      REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+      return outcome.out;
+    };
+    const auto planned = nlohmann::json::parse(run({"--dry-run", "--json"}));
+    CHECK(!have(folder / "out"));
+    const std::string table = run({"--dry-run"});
+    CHECK_MESSAGE(contains(table, "\nplan: a file of "), table);
+    CHECK_MESSAGE(contains(table, "layer.0.ffn_down"), table);
+    const auto made = nlohmann::json::parse(run({"--fast", "--json"}));
+    REQUIRE(planned["tensors"].size() == made["tensors"].size());
+    std::map<std::string, std::string> to;
+    for (const auto& t : made["tensors"]) to[t["name"]] = t["to"];
+    for (const auto& t : planned["tensors"]) CHECK(to[t["name"]] == t["to"]);
+    const uint64_t bytes = file_bytes(folder / "out"), most = planned["file_bytes"];
+    CHECK(bytes <= most);
+    CHECK(bytes > most - 16000);
+    std::filesystem::remove(folder / "out");
+  }
 }
