@@ -41,15 +41,6 @@ std::string history_file(const ChatFlags& flags) {
   return flags.no_history || !flags.interactive() || folder.empty() ? "" : folder + "/history";
 }
 
-// The file or folder of a model that a conversation was saved with; empty: it is not here.
-std::string path_of_saved_model(const std::string& name) {
-  if (const FoundModel found = find_model(name, NameMatch::whole); !found.path.empty())
-    return found.path;
-  std::error_code none;  // a pipe is not opened
-  const bool is_here = fs::is_regular_file(name, none) || fs::is_directory(name, none);
-  return is_here ? name : "";
-}
-
 // Without -m, --resume opens the model that the conversation was saved with. A model of the config
 // file is only the default of a new conversation.
 void choose_saved_model(ChatFlags& flags) {
@@ -82,6 +73,14 @@ Interruption::Scope interruption_scope(const ChatFlags& flags) {
 
 ConversationModel model_of(const Engine& engine) {
   return {engine.meta(), engine.tokenizer(), engine.context_length(), engine.path()};
+}
+
+std::string path_of_saved_model(const std::string& name) {
+  if (const FoundModel found = find_model(name, NameMatch::whole); !found.path.empty())
+    return found.path;
+  std::error_code none;  // a pipe is not opened
+  const bool is_here = fs::is_regular_file(name, none) || fs::is_directory(name, none);
+  return is_here ? name : "";
 }
 
 bool ChatFlags::interactive() const { return stdin_is_terminal() && !question.given(); }

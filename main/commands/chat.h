@@ -18,6 +18,8 @@
 namespace chaski {
 
 ConversationModel model_of(const Engine& engine);
+// The file or folder of a model that a conversation was saved with; empty: it is not here.
+std::string path_of_saved_model(const std::string& name);
 
 struct ChatFlags {
   GenerationFlags generation;

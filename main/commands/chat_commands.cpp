@@ -323,6 +323,10 @@ void Chat::save(const std::string& path) {
 
 void Chat::load(const std::string& path) {
   if (path.empty()) fail(Exit::usage, "/load expects a file");
+  if (std::error_code none;
+      !std::filesystem::exists(path, none) && !find_model(path, NameMatch::whole).path.empty())
+    fail(Exit::usage, "{0} is a model, expected a saved conversation; /model {0} changes the model",
+         path);
   if (Session::is_saved(path))
     fail(Exit::usage, "{} holds a KV cache, expected the conversation that it belongs to{}", path,
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");

@@ -123,9 +123,12 @@ std::string Chat::lasting_name() const {
 // A note if a loaded conversation was saved with another model.
 void Chat::put_other_model(const std::string& saved, const std::string& path) const {
   const std::string here = lasting_name();
-  if (!saved.empty() && saved != here)
-    put_notice(fmt::format("{} was saved with the model {}; it continues with {}", path,
-                           escaped(saved), here));
+  if (saved.empty() || saved == here) return;
+  const std::string other = path_of_saved_model(saved).empty()
+                                ? ""
+                                : fmt::format("; /model {} changes to that one", escaped(saved));
+  put_notice(fmt::format("{} was saved with the model {}; it continues with {}{}", path,
+                         escaped(saved), here, other));
 }
 
 // "temp 0.5": a flag of the command line without its dashes. "parameter temp 0.5" works too, for

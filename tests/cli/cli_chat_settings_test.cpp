@@ -310,9 +310,15 @@ TEST_CASE("cli/chat --resume: without -m the model that the conversation was sav
   // Another model continues it with a note, after -m and after /load.
   const std::string note = "chaski: note: " + talk + " was saved with the model teller; ";
   const Outcome other = chat({"-m", elsewhere, "--resume", talk}, "A cat.\n"),
-                loaded = chat({"-m", elsewhere}, "/load " + talk + "\n");
-  CHECK_MESSAGE(other.error_says(note + "it continues with " + elsewhere + "\n"), other.err);
-  CHECK_MESSAGE(loaded.error_says(note), loaded.err);
+                loaded = chat({"-m", elsewhere}, "/load " + talk + "\n/model teller\n"),
+                model = chat({"-m", elsewhere}, "/load teller\n");
+  const std::string offer =
+      note + "it continues with " + elsewhere + "; /model teller changes to that one\n";
+  CHECK_MESSAGE(other.error_says(offer), other.err);
+  CHECK_MESSAGE(loaded.error_says(offer), loaded.err);
+  CHECK_MESSAGE(loaded.error_says("the model is " + shelved), loaded.err);
+  CHECK_MESSAGE(model.error_says("expected a saved conversation; /model teller changes the model"),
+                model.err);
   // A model that is gone, and a file that is not one: neither is opened.
   std::filesystem::remove(shelved);
   check_one_line(chat({"--resume", talk}, "A cat.\n"), 5,
