@@ -181,6 +181,10 @@ uint64_t AnswerCache::file_bytes(const std::string& key, const GenerateResult& r
   return kAnswerMagic.size() + sizeof(uint64_t) + record_of(key, result).bytes().size();
 }
 
+void AnswerCache::expect_can_keep(const std::string& key) const {
+  const AtomicFile not_kept(path_of(key), Permissions::owner_only);
+}
+
 void AnswerCache::keep(const std::string& key, const GenerateResult& result) const {
   if (result.finish == Finish::interrupted || result.dropped_tokens > 0) return;
   Record rest = record_of(key, result);

@@ -48,6 +48,8 @@ class AnswerCache {
   std::string path_of(const std::string& key) const;
   // The bytes of the file that keep() writes.
   static uint64_t file_bytes(const std::string& key, const GenerateResult& result);
+  // Throws Error(io) if keep() could not write the file.
+  void expect_can_keep(const std::string& key) const;
   // Stores tokens, text, finish and completeness; only the user can read the file. Does not store
   // an interrupted answer, or one that dropped tokens, because the user must see that message.
   // Throws Error(io).

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/requests/beam.h"
+#include "ggml-like-tensor/base/atomic_file.h"
 #include "main/commands/answers.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
@@ -257,15 +258,22 @@ Exit put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   return put_end(speaker, {&best, 1}, beams_line(all, flags.beams));
 }
 
-struct CachedPrompt {
-  int known = 0;      // prompt tokens that were in the file
-  std::string fault;  // why the file was not written; empty: it was, or it has these tokens
-};
+// Whether the file of --cache can be written. Says why not, also with --quiet: each later run reads
+// the prompt again.
+bool can_store(const std::string& cache) {
+  try {
+    const AtomicFile not_kept(cache, Permissions::owner_only);
+    return true;
+  } catch (const Error& error) {
+    put_error(std::string(error.what()) + ": the prompt is not stored");
+    return false;
+  }
+}
 
 // Loads the KV cache of the prompt from the file, reads the tokens that it does not have, and saves
-// them. The last token is left for generation, which needs its logits.
-CachedPrompt read_prompt(const std::string& cache, Speaker& speaker,
-                         std::span<const TokenId> prompt) {
+// them. The last token is left for generation, which needs its logits. Returns how many tokens of
+// the prompt were in the file.
+int read_prompt(const std::string& cache, Speaker& speaker, std::span<const TokenId> prompt) {
   Session& session = *speaker.session;
   const auto front = prompt.first(prompt.size() - 1);
   std::error_code none;
@@ -279,14 +287,15 @@ CachedPrompt read_prompt(const std::string& cache, Speaker& speaker,
                  ": the prompt is read again, and the file is replaced");
     }
   }
-  if (front.empty()) return {};
+  if (front.empty()) return 0;
   // The file may have more tokens after the prompt. It is then left as it is.
   const size_t same = session.common_prefix(front);
   if (same == front.size() || int(prompt.size()) > speaker.engine().context_length())
-    return {int(same), ""};
+    return int(same);
   std::span<const TokenId> missing = session.reuse(front);
   // Less than `same` if a window or a recurrent state had to be rewound further.
   const int known = session.position();
+  const bool stores = can_store(cache);  // before the prompt costs time
   ReadingLine reading(speaker.shows_reading);
   while (!missing.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(missing.size(), size_t(speaker.engine().batch_length()));
@@ -298,14 +307,14 @@ CachedPrompt read_prompt(const std::string& cache, Speaker& speaker,
     if (draw_all({&portion, 1})[0].abandoned) break;
     missing = missing.subspan(n);
   }
-  if (speaker.options.interrupt->load()) return {known, ""};
+  if (!stores || speaker.options.interrupt->load()) return known;
   try {
     session.save(cache);
   } catch (const Error& error) {  // the answer does not need the file
     if (error.code != Exit::io) throw;
-    return {known, error.what()};
+    put_error(std::string(error.what()) + ": the prompt is not stored");
   }
-  return {known, ""};
+  return known;
 }
 
 int run(RunFlags& flags) {
@@ -338,12 +347,11 @@ int run(RunFlags& flags) {
   };
   if (!prompt.shown.empty()) sink(prompt.shown);
   const auto start = std::chrono::steady_clock::now();
-  CachedPrompt cached;
-  if (!flags.cache.empty()) cached = read_prompt(flags.cache, speaker, tokens);
+  const int cached = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
   GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
-    result.cached_tokens = std::min(cached.known, result.cached_tokens);
+    result.cached_tokens = std::min(cached, result.cached_tokens);
     if (result.prompt_seconds > 0)
       result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
     else
@@ -356,7 +364,6 @@ int run(RunFlags& flags) {
     flags.json.put_result(answer_json(speaker.engine(), result, bandwidth, seed, 0));
   else if (ends_line(prompt.shown, result.text))
     put("\n");
-  if (!cached.fault.empty()) put_notice(cached.fault + ": the prompt is not stored");
   const Exit status = put_end(speaker, {&result, 1},
                               timing_line(result, bandwidth, seed, flags.generation.verbose()) +
                                   (flags.generation.verbose() ? threads_part(speaker.engine()) +

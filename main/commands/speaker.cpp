@@ -169,11 +169,13 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, GenerateOptions 
                                const Sink& sink) {
   std::shared_ptr<Grammar> compiled;
   if (options.rules) compiled = model->grammar(options.rules), options.grammar = compiled.get();
+  // Said before the answer costs time, also with --quiet.
+  const auto put_not_stored = [](const std::string& why) {
+    put_error(why + ": the answer is not stored");
+  };
   if (!answers) {
-    GenerateResult result = generate(prompt, options, sink);
-    if (!answers_fault.empty())
-      put_notice(std::exchange(answers_fault, "") + ": the answer is not stored");
-    return result;
+    if (!answers_fault.empty()) put_not_stored(std::exchange(answers_fault, ""));
+    return generate(prompt, options, sink);
   }
   std::string key;
   std::optional<GenerateResult> known;
@@ -188,12 +190,18 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, GenerateOptions 
     if (!known->text.empty()) sink(known->text);
     return *std::move(known);
   }
+  if (!key.empty()) try {
+      answers->expect_can_keep(key);
+    } catch (const Error& error) {
+      put_not_stored(error.what());
+      key.clear();
+    }
   GenerateResult result = generate(prompt, options, sink);
   if (key.empty()) return result;
   try {
     answers->keep(key, result);
   } catch (const Error& error) {
-    put_notice(std::string(error.what()) + ": the answer is not stored");
+    put_not_stored(error.what());
   }
   return result;
 }

@@ -199,12 +199,19 @@ TEST_CASE("whole/a cache that cannot be written costs no answer") {
   const auto check = [&](const Outcome& outcome, const std::string& says) {
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
     CHECK(outcome.out == text);
-    CHECK_MESSAGE(outcome.error_says("chaski: note: "), outcome.err);
+    CHECK_MESSAGE(outcome.error_says("chaski: error: "), outcome.err);
     CHECK_MESSAGE(outcome.error_says(says), outcome.err);
     CHECK_MESSAGE(!outcome.error_says(".tmp"), outcome.err);
   };
   const std::string cache = folder / "prompt.kv", answers = folder / "answers";
   check(with({"--cache", folder / "no/prompt.kv"}), ": the prompt is not stored\n");
+  // Before the answer, and with --quiet too.
+  for (const std::string flag : {"--cache /sys/prompt.kv", "--answer-cache /sys/answers"}) {
+    const std::string both = shell_line(chaski_binary() + " run -q -m " + kStory +
+                                        " --seed 3 -n 9 -p Once " + flag + " 2>&1")
+                                 .out;
+    CHECK_MESSAGE(both.starts_with("chaski: error: /sys/"), both);
+  }
   check(with({"--cache", "/sys/prompt.kv"}), ": the prompt is not stored\n");
   check(with({"--answer-cache", "/sys/answers"}), "/sys/answers: cannot be created as a folder: ");
   check(with({"--answer-cache", "/sys"}), "/sys/");
