@@ -1,5 +1,7 @@
 #include "engine/machine/cache_folder.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -58,6 +60,13 @@ void add_lines(const std::string& path, std::span<const std::string> lines, size
     file.commit();
   } catch (const Error&) {
   }
+}
+
+std::string kept_name(const std::string& kind, const std::string& path) {
+  std::error_code none;
+  const std::string whole = std::filesystem::canonical(path, none);
+  if (none || cache_folder().empty()) return "";
+  return fmt::format("{}/{:016x}", kind, XXH3_64bits(whole.data(), whole.size()));
 }
 
 std::string kept_text(const std::string& name) {

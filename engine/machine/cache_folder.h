@@ -21,6 +21,9 @@ std::string config_folder();
 std::vector<std::string> kept_lines(const std::string& path);
 void add_lines(const std::string& path, std::span<const std::string> lines, size_t most);
 
+// The name of a text about a file or folder, such as "verified/0123": of its canonical path. Empty
+// if it does not exist, or there is no cache folder.
+std::string kept_name(const std::string& kind, const std::string& path);
 // The text stored under a name, such as "verified/0123"; "": none.
 std::string kept_text(const std::string& name);
 // Does nothing if the text cannot be stored.

@@ -1,9 +1,6 @@
 #include "engine/session/expert_memory.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "engine/machine/cache_folder.h"
 #include "engine/passes/layer_of.h"
@@ -32,25 +29,14 @@ std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int co
   return room;
 }
 
-namespace {
-
-// The name of a file's text in the cache folder; empty if there is no cache folder.
-std::string place_of(const std::string& path) {
-  std::error_code none;
-  const std::string whole = std::filesystem::canonical(path, none);
-  if (none || cache_folder().empty()) return "";
-  return fmt::format("experts/{:016x}", XXH3_64bits(whole.data(), whole.size()));
-}
-
-}  // namespace
-
 ExpertUses kept_expert_uses(const std::string& path, const std::string& state) {
-  const std::string place = place_of(path), text = place.empty() ? "" : kept_text(place);
+  const std::string place = kept_name("experts", path),
+                    text = place.empty() ? "" : kept_text(place);
   return text.starts_with(state) ? uses_of(text.substr(state.size())) : ExpertUses{};
 }
 
 void keep_expert_uses(const std::string& path, const std::string& state, const ExpertUses& uses) {
-  if (const std::string place = place_of(path); !place.empty())
+  if (const std::string place = kept_name("experts", path); !place.empty())
     keep_text(place, state + text_of_uses(uses));
 }
 

@@ -1,9 +1,5 @@
 #include "engine/shelf/verify.h"
 
-#include <xxhash.h>
-
-#include <filesystem>
-
 #include "engine/machine/cache_folder.h"
 #include "ggml-like-tensor/base/error.h"
 
@@ -11,13 +7,7 @@ namespace chaski {
 
 namespace {
 
-// The name of a file's stamp in the cache folder; empty if there is no cache folder.
-std::string stamp_of(const std::string& path) {
-  std::error_code none;
-  const std::string whole = std::filesystem::canonical(path, none);
-  if (none || cache_folder().empty()) return "";
-  return fmt::format("verified/{:016x}", XXH3_64bits(whole.data(), whole.size()));
-}
+std::string stamp_of(const std::string& path) { return kept_name("verified", path); }
 
 }  // namespace
 
