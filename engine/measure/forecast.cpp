@@ -101,6 +101,7 @@ Forecast forecast(const ForecastOptions& o) {
   f.mapped = opened.mapped && !o.engine.copy;
   f.context = where.context, f.own_context = int(model.context);
   f.threads = thread_count(o.engine), f.kv = o.engine.kv;
+  if (!o.shape) f.kv_loss = kept_kv_loss(f.path, f.kv);
   f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers();
   if (const DeviceNeeds* needs = where.device()) add_device(f, *needs);
 

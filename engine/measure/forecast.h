@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "engine/measure/kv_loss.h"
 #include "engine/measure/speed_forecast.h"
 #include "engine/session/memory_need.h"
 
@@ -21,6 +22,7 @@ struct Forecast {
   bool mapped = false;        // weights stay in the file; the system reads them on demand
   int context = 0, own_context = 0, threads = 0;
   Format kv = Format::f16;
+  std::optional<KvLoss> kv_loss;  // as it was measured with this model
   int layers = 0, cpu_layers = 0;
 
   // Bytes in host memory: weights, states of a full context, the largest pass, and what the program

@@ -265,6 +265,13 @@ std::vector<KeptModel> kept_models() {
   return models;
 }
 
+std::string state_of_model(const std::string& model) {
+  std::vector<std::string> files = files_of_model(model);
+  if (files.empty()) files.push_back(model);
+  uint64_t bytes;
+  return state_of_files(files, bytes);
+}
+
 void drop_kept_models() {
   drop_leftovers();
   for (const char* ending : {kWeightsEnding, kRecordEnding})

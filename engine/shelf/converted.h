@@ -75,6 +75,9 @@ class ConvertedModel {
   Notice notice_;
 };
 
+// Size, times and inode of the files of any model in one line; empty if one of them is missing.
+std::string state_of_model(const std::string& model);
+
 // For `chaski cache`.
 struct KeptModel {
   std::string file, source;  // source: path of the model, empty if it is not known

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "engine/measure/divergence.h"
-#include "engine/session/kv_loss.h"
+#include "engine/measure/kv_loss.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
@@ -132,6 +132,9 @@ int eval(const EvalFlags& flags) {
                      report("kl", so_far.kl.mean, read);
                    });
     bar.reset();
+    if (twin && base->path() == engine->path() && base->kv_format() == Format::f16 &&
+        most_kv_loss(engine->kv_format()) > 0)
+      keep_kv_loss(engine->path(), engine->kv_format(), kv_loss_of(result));
     put_comparison(*base, *engine, result, window, seconds(), flags.json);
   } else {
     const Perplexity result = perplexity(

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/measure/forecast.h"
-#include "engine/session/kv_loss.h"
+#include "engine/measure/kv_loss.h"
 #include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
@@ -43,12 +43,14 @@ std::string where_weights_are(const Forecast& f) {
 
 std::string memory_table(const Forecast& f) {
   std::string text = row("weights", size_text(f.weights), where_weights_are(f));
-  const std::string loss = kv_loss(f.kv);
-  text +=
-      row("keys and values", size_text(f.states),
-          fmt::format("in {}{}, a full context of {}", kv_name(f.kv),
-                      loss.empty() ? "" : " (KL divergence from f16 " + loss + " on four models)",
-                      f.context));
+  text += row("keys and values", size_text(f.states),
+              fmt::format("in {}, a full context of {}", kv_name(f.kv), f.context));
+  if (const std::string known = kv_loss(f.kv); !known.empty())
+    text += row("KL from f16", f.kv_loss ? fmt::format("{:.2g}", f.kv_loss->kl) : "unknown",
+                fmt::format("{}; {} on four models",
+                            f.kv_loss ? "measured with this model"
+                                      : "for this model: run, chat and eval measure it",
+                            known));
   text += row("activations", size_text(f.activations),
               fmt::format("of a pass, {}", counted(uint64_t(f.threads), "thread")));
   if (f.experts)
@@ -158,6 +160,7 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
                     {"weight_bytes_a_token", f.bytes_a_token},
                     {"verdict", verdict(f, options)}};
   if (f.have) json["available_bytes"] = *f.have;
+  if (f.kv_loss) json["kv_kl"] = f.kv_loss->kl;
   if (f.device_needs > 0)
     json["device_bytes"] = f.device_needs, json["device_free_bytes"] = f.device_has;
   if (f.experts) {
@@ -180,7 +183,7 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
 int plan(const PlanFlags& flags) {
   ForecastOptions options{
       flags.model.options(), {}, flags.measure_again, [](const std::string& what) {
-        if (stderr_is_terminal()) put_note("measuring " + what + " ...");
+        if (stderr_is_terminal()) put_note("measuring " + what + ", once on this machine ...");
       }};
   if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
   const Forecast f = forecast(options);

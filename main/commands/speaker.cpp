@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/drafting/draft_eagle.h"
+#include "engine/measure/kv_loss.h"
 #include "engine/shelf/model_file.h"
 #include "main/api/settings.h"
 #include "main/terminal/output.h"
@@ -36,11 +37,34 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
   }
 }
 
+// A note if --kv loses more with this model than with those that were measured. The first start
+// with a model and a format measures it.
+void put_kv_loss(const Engine& engine, bool verbose) {
+  const Format kv = engine.kv_format();
+  if (most_kv_loss(kv) == 0) return;
+  const std::string name(info(kv).name);
+  std::optional<KvLoss> loss = kept_kv_loss(engine.path(), kv);
+  if (!loss) {
+    if (stderr_is_terminal()) put_state("measuring once what --kv " + name + " loses here ...");
+    loss = measure_kv_loss(engine);
+    if (loss) keep_kv_loss(engine.path(), kv, *loss);
+  }
+  if (!loss || (!verbose && !loss->is_large(kv))) return;
+  put_notice(fmt::format(
+      "--kv {}: the KL divergence of this model's predictions from those with "
+      "--kv f16 is {:.2g} a token{}",
+      name, loss->kl,
+      !loss->is_large(kv) ? ""
+                          : fmt::format(", expected at most {:g}: --kv {} loses less",
+                                        most_kv_loss(kv), kv == Format::q8 ? "f16" : "q8 or f16")));
+}
+
 }  // namespace
 
 std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags) {
   const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
   engine->tokenizer();  // throws now if the model has no tokenizer
+  put_kv_loss(*engine, flags.verbose());
   NewDrafter drafters;
   if (flags.draft != "none")
     drafters = open_drafter({.name = flags.draft,

@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "engine/measure/kv_loss.h"
 #include "engine/session/engine.h"
-#include "engine/session/kv_loss.h"
 
 namespace chaski {
 

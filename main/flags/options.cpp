@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/measure/kv_loss.h"
 #include "engine/measure/perplexity.h"
-#include "engine/session/kv_loss.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
 #include "main/flags/values.h"

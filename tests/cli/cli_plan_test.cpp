@@ -97,8 +97,50 @@ TEST_CASE("cli/plan: a short format of the KV cache is shown with what it loses"
     const Outcome plan =
         chaski_run({"plan", kStory, "--device", "cpu", "--kv", type.name, "-c", "64"});
     CHECK_MESSAGE(plan.status == 0, plan.err);
-    CHECK_MESSAGE(contains(plan.out, "on four models)") == loses, plan.out);
+    CHECK_MESSAGE(contains(plan.out, " on four models\n") == loses, plan.out);
   }
+}
+
+TEST_CASE("cli/--kv: what a format loses with a model is measured once, kept and named") {
+  const OwnCache cache;
+  const TempFolder folder;
+  const std::string model = folder / "tiny.gguf", what = "the KL divergence of this model's";
+  std::filesystem::copy_file(golden("models/qwen2/model.gguf"), model);
+  const auto run = [&](const Arguments& more) {
+    Arguments all = {"run", "-m", model, "--device", "cpu", "-p", "a", "-n", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.err;
+  };
+  const auto planned = [&] {
+    return chaski_run({"plan", model, "--device", "cpu", "--kv", "q4_0"}).out;
+  };
+  CHECK_MESSAGE(contains(planned(), "unknown  for this model"), planned());
+  CHECK_FALSE(contains(run({}), what));
+  const std::string first = run({"--kv", "q4_0"});
+  CHECK_MESSAGE(contains(first, "note: --kv q4_0: " + what), first);
+  CHECK_MESSAGE(contains(first, "expected at most 0.08: --kv q8 or f16 loses less"), first);
+  CHECK_MESSAGE(contains(planned(), "measured with this model"), planned());
+
+  // The next start takes the stored figure, whatever it is, until the model changes.
+  std::string kept;
+  for (const auto& entry : std::filesystem::directory_iterator(cache.folder() + "/../kv"))
+    kept = entry.path();
+  const std::string text = read_file(kept);
+  write_file(kept, text.substr(0, text.find('\n')) + "\n0.06 0\n");
+  CHECK_FALSE(contains(run({"--kv", "q4_0"}), what));
+  CHECK(contains(run({"--kv", "q4_0", "-v"}), what + " predictions from those with --kv f16 is "
+                                                     "0.06 a token\n"));
+  write_file(model, read_file(golden("models/qwen2/model.gguf")));
+  CHECK(contains(run({"--kv", "q4_0"}), "expected at most 0.08"));
+
+  // eval replaces it by the figure of its text.
+  const std::string words = write_file(folder / "text", std::string(2000, 'a'));
+  const Outcome eval = chaski_run({"eval", "-m", model, "--kl", model, "--base-kv", "f16", "--kv",
+                                   "q4_0", "--noise", "-c", "32", "--chunks", "1", "-f", words});
+  CHECK_MESSAGE(eval.status == 0, eval.err);
+  CHECK(read_file(kept) != text);
 }
 
 TEST_CASE("cli/plan: the suggested changes make it fit") {

@@ -1,6 +1,6 @@
 // What short formats of keys and values lose in a model whose keys and queries have large biases,
 // as those of Qwen 2.5 have.
-#include "engine/session/kv_loss.h"
+#include "engine/measure/kv_loss.h"
 
 #include "engine/measure/divergence.h"
 #include "tests/kit/engine_support.h"
