@@ -33,13 +33,20 @@ class Ernie45Moe : public Experts {
         .in_hf("moe_layer_start_index")
         .range(0, 4096)
         .hf_otherwise(int64_t{1});
-    k.hf_expects({"moe_layer_interval"}, {int64_t{1}});
+    k.integer(interval, "interleave_moe_layer_step")
+        .in_hf("moe_layer_interval")
+        .range(1, 1)
+        .otherwise(int64_t{1});
     k.hf_expects({"moe_layer_end_index"}, {int64_t{-1}, n_layers - 1});
     k.hf_expects({"moe_norm_min"}, {1e-12});
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"use_bias"}, {false});
     k.hf_tied = true;
   }
+
+ private:
+  int64_t interval =
+      1;  // which of the layers after the first have experts; llama.cpp needs the key
 };
 
 }  // namespace

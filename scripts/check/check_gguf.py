@@ -25,9 +25,13 @@ import numpy as np
 UNKNOWN = "llama.cpp does not know this architecture"
 LIMITS = {
     "baichuan": "llama.cpp tells rotary positions from ALiBi by 32 or 40 layers", "baichuan2": "as baichuan",
+    "bailingmoe2": "llama.cpp expects query heads that are together as wide as the model",
     "bitnet": "llama.cpp does not round the inputs of matrices to 8 bits", "bitnet_online": "as bitnet",
     "codegen": UNKNOWN, "glm": UNKNOWN, "gpt_neo": UNKNOWN, "gptj": UNKNOWN, "helium": UNKNOWN, "opt": UNKNOWN,
     "chatglm": "llama.cpp expects heads that are together as wide as the model",
+    "deci": "llama.cpp stops at layers without keys and values (also with the gguf package's file)",
+    "deepseek_v2": "llama.cpp ranks groups of experts by the two best, as V3 does; V2 by the best",
+    "dots1": "llama.cpp expects as many key heads as query heads",
     "command_r_plus": "llama.cpp reads norms of heads in models of 64 layers or more",
     "exaone4": "llama.cpp applies the window in the model of 64 layers",
     "gemma2": "llama.cpp scales scores by the width of heads, as in the published models", "gemma3": "as gemma2",
@@ -35,6 +39,11 @@ LIMITS = {
     "gemma3n": "llama.cpp has the counts, widths and closed gates of the published models",
     "llama_rope_dynamic": "the logits are of a sequence longer than the file's context, where dynamic changes all positions",
     "mistral_window": "llama.cpp ignores the window of llama", "phi3": "llama.cpp ignores the window of phi3",
+    "gpt_oss": "llama.cpp rounds the bounds of yarn to whole pairs of channels",
+    "llama4": "llama.cpp has the blocks and temperatures of the published models",
+    "olmoe": "llama.cpp expects as many key heads as query heads",
+    "phimoe": "llama.cpp computes it with RMS norms and weighs experts by a soft-max",
+    "qwen3vl": "llama.cpp rotates by the sections of the published models",
     "phi3_longrope_short": "llama.cpp's contexts have at least 256 tokens, for which this model has the long factors",
 }
 

@@ -107,6 +107,7 @@ TEST_CASE("export/gguf in the shapes and under the names of other readers") {
   const ModelSource codeshell = import_model(Exported("codeshell").path());
   CHECK(values_of(tensor(codeshell, "output")) == values_of(tensor(codeshell, "token_embd")));
   CHECK(Exported("bitnet").has("bitnet.hidden_act"));
+  CHECK(Exported("ernie4_5_moe").integer("ernie4_5-moe.interleave_moe_layer_step") == 1);
   CHECK(contains(refusal("falcon_grouped", [](Metadata&) {}),
                  ".bias has no place in a GGUF file: its falcon models have none"));
 }
