@@ -316,7 +316,7 @@ TEST_CASE("cli/chat --resume: without -m the model that the conversation was sav
       note + "it continues with " + elsewhere + "; /model teller changes to that one\n";
   CHECK_MESSAGE(other.error_says(offer), other.err);
   CHECK_MESSAGE(loaded.error_says(offer), loaded.err);
-  CHECK_MESSAGE(loaded.error_says("the model is " + shelved), loaded.err);
+  CHECK_MESSAGE(loaded.error_says("the model is teller: the next question"), loaded.err);
   CHECK_MESSAGE(model.error_says("expected a saved conversation; /model teller changes the model"),
                 model.err);
   // A model that is gone, and a file that is not one: neither is opened.
