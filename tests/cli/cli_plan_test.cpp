@@ -133,8 +133,9 @@ TEST_CASE("cli/--kv: what a format loses with a model is measured once, kept and
   store("0.06 0");
   CHECK_FALSE(contains(run({"--kv", "q4_0"}), what));
   store("0.5 0.2");
-  CHECK(contains(run({"--kv", "q4_0"}), "--kv f16 is 0.5 a token, expected at most 0.08: --kv q8 or "
-                                        "f16 loses less"));
+  CHECK(contains(run({"--kv", "q4_0"}),
+                 "--kv f16 is 0.5 a token, expected at most 0.08: --kv q8 or "
+                 "f16 loses less"));
   store("0.5 0.22");  // less certain
   CHECK_FALSE(contains(run({"--kv", "q4_0"}), what));
   store("0.5 0");
