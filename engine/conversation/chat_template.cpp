@@ -219,7 +219,7 @@ ChatTemplate::ChatTemplate(const ChatFamily& family, const Tokenizer& tokenizer,
     : family_(&family), tokenizer_(&tokenizer), begins_with_bos_(begins_with_bos) {}
 
 ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks,
-                                  const Tools& tools) {
+                                  const Tools& tools, const jinja::Names& variables) {
   const std::string text = meta.str("tokenizer.chat_template", "");
   const auto fitting = [&](const ChatFamily& family) { return fits(family, text, tokenizer); };
   const auto family = std::find_if(chat_families().begin(), chat_families().end(), fitting);
@@ -228,7 +228,7 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
   std::string why = meta.origin + ": no chat template";
   if (!text.empty()) try {
       out.own_ = std::make_shared<const OwnTemplate>(
-          text, meta.origin + ": tokenizer.chat_template", tokenizer, thinks, tools);
+          text, meta.origin + ": tokenizer.chat_template", tokenizer, thinks, tools, variables);
       out.begins_with_bos_ = tokenizer.adds_bos();
       return out;
     } catch (const Error& error) {
@@ -241,11 +241,11 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
 }
 
 ChatTemplate ChatTemplate::chosen(const TemplateChoice& choice, const Tokenizer& tokenizer,
-                                  bool thinks, const Tools& tools) {
+                                  bool thinks, const Tools& tools, const jinja::Names& variables) {
   if (!choice.family.empty()) return named(choice.family, tokenizer);
   ChatTemplate out(chat_families().back(), tokenizer, tokenizer.adds_bos());
-  out.own_ =
-      std::make_shared<const OwnTemplate>(choice.text, choice.origin, tokenizer, thinks, tools);
+  out.own_ = std::make_shared<const OwnTemplate>(choice.text, choice.origin, tokenizer, thinks,
+                                                 tools, variables);
   return out;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/conversation/tools.h"
+#include "engine/text/jinja/jinja.h"
 #include "engine/text/tokenizer/tokenizer.h"
 
 namespace chaski {
@@ -42,13 +43,13 @@ class OwnTemplate;
 class ChatTemplate {
  public:
   // Uses the template in tokenizer.chat_template. If it cannot be run: the family whose marks are
-  // in it, else "plain" (User: ... Assistant: ...). A template from the file gets `tools`, and
-  // enable_thinking = false unless `thinks`. The tokenizer must outlive the result.
+  // in it, else "plain" (User: ... Assistant: ...). A template from the file gets `tools`,
+  // enable_thinking = `thinks`, and `variables`. The tokenizer must outlive the result.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
-                             const Tools& tools = {});
+                             const Tools& tools = {}, const jinja::Names& variables = {});
   // Throws what OwnTemplate throws if the chosen template cannot be run.
   static ChatTemplate chosen(const TemplateChoice& choice, const Tokenizer& tokenizer, bool thinks,
-                             const Tools& tools);
+                             const Tools& tools, const jinja::Names& variables = {});
   static std::vector<std::string> names();  // of the families
   // Throws Error(usage), which lists the known names, if `name` is not one of them.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);

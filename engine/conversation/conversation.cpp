@@ -15,8 +15,10 @@ namespace {
 ChatTemplate format_of(const ConversationModel& model, const ConversationOptions& options) {
   const Tools& tools = options.tools.tools;
   return options.chat_template.given()
-             ? ChatTemplate::chosen(options.chat_template, model.tokenizer, options.thinks, tools)
-             : ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools);
+             ? ChatTemplate::chosen(options.chat_template, model.tokenizer, options.thinks, tools,
+                                    options.variables)
+             : ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools,
+                                    options.variables);
 }
 
 std::string template_text(const ConversationModel& model, const TemplateChoice& choice) {
@@ -31,6 +33,7 @@ Conversation::Conversation(const ConversationModel& model, const ConversationOpt
     : model_(model),
       thinks_(options.thinks),
       tools_(options.tools),
+      variables_(options.variables),
       format_(format_of(model, options)),
       tool_calling_(tools_, format_, template_text(model, options.chat_template), model.tokenizer,
                     model.name),
@@ -46,7 +49,7 @@ void Conversation::read_template(const TemplateChoice& choice) {
 
 void Conversation::change_model(const ConversationModel& model,
                                 const TemplateChoice& chat_template) {
-  ChatTemplate format = format_of(model, {"", thinks_, tools_, chat_template});
+  ChatTemplate format = format_of(model, {"", thinks_, tools_, chat_template, variables_});
   ToolCalling calling(tools_, format, template_text(model, chat_template), model.tokenizer,
                       model.name);
   model_.emplace(model);
@@ -75,7 +78,11 @@ std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
   for (ChatMessage& m : shown)
     if (channels_ && m.role == "assistant") m.content = Channels::without_thought(m.content);
   std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
-  if (channels_ && add_generation_prompt && !thinks_) append_final_channel(tokens);
+  if (add_generation_prompt && !thinks_) {
+    if (channels_) append_final_channel(tokens);
+    // A template without enable_thinking begins every answer with a thought.
+    if (ends_in_thought(tokens)) append_control("</think>", tokens);
+  }
   if (rewritten && *rewritten) *rewritten = sources[**rewritten];
   return tokens;
 }
@@ -238,7 +245,11 @@ void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& 
 
 // Begins the text of the answer in a format with channels. So it has no thought.
 void Conversation::append_final_channel(std::vector<TokenId>& prompt) const {
-  const auto tokens = model_->tokenizer.encode_with_control(Channels::kFinal);
+  append_control(Channels::kFinal, prompt);
+}
+
+void Conversation::append_control(std::string_view text, std::vector<TokenId>& prompt) const {
+  const auto tokens = model_->tokenizer.encode_with_control(text);
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
 }
 
@@ -299,8 +310,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     if (forced) {
       all.grammar = nullptr, all.rules = tool_calling_.forced();
       answer.text = syntax->opens;
-      const auto opens = model_->tokenizer.encode_with_control(answer.text);
-      prompt.insert(prompt.end(), opens.begin(), opens.end());
+      append_control(answer.text, prompt);
     } else if (begun.empty()) {
       constrain(prompt, all);
     }

@@ -28,6 +28,7 @@ struct ConversationOptions {
   bool thinks = true;  // false: the template is asked for answers without thinking
   ToolOptions tools;
   TemplateChoice chat_template = {};  // empty: the model's own
+  jinja::Names variables = {};        // more variables of the template
 };
 
 // The conversation with its last question does not fit into the context.
@@ -127,6 +128,7 @@ class Conversation {
   void expect_room(std::span<const TokenId> prompt) const;
   bool ends_in_thought(std::span<const TokenId> prompt) const;
   void append_final_channel(std::vector<TokenId>& prompt) const;
+  void append_control(std::string_view text, std::vector<TokenId>& prompt) const;
   void read_template(const TemplateChoice& choice);
   std::vector<ChatMessage>::iterator find_question();
 
@@ -135,6 +137,7 @@ class Conversation {
   bool thinks_by_itself_ = false;  // answers may begin with a thought that the prompt does not open
   bool channels_ = false;          // answers are messages in channels (channels.h)
   ToolOptions tools_;
+  jinja::Names variables_;
   ChatTemplate format_;
   ToolCalling tool_calling_;
   std::string system_;

@@ -35,6 +35,14 @@ jinja::Value message_value(jinja::Budget& budget, const ChatMessage& message) {
   return jinja::Value::dict(budget, std::move(items));
 }
 
+jinja::Value date_value(jinja::Budget& budget, std::time_t now, const char* format) {
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char out[32];
+  return jinja::Value::text(budget,
+                            std::string_view(out, std::strftime(out, sizeof out, format, &parts)));
+}
+
 // Recognises the vocabulary of phi-3. Its control tokens drop the white space after them; only the
 // tokenizer.json of the original model says so.
 bool is_phi3(const Tokenizer& tokenizer) {
@@ -69,11 +77,18 @@ bool begins_with_answer(View text, const std::string& answer) {
 }  // namespace
 
 OwnTemplate::OwnTemplate(const std::string& text, const std::string& origin,
-                         const Tokenizer& tokenizer, bool thinks, const Tools& tools)
+                         const Tokenizer& tokenizer, bool thinks, const Tools& tools,
+                         const jinja::Names& variables)
     : template_(text, origin), now_(std::time(nullptr)), drops_space_(is_phi3(tokenizer)) {
   jinja::Budget budget = jinja::Budget::unlimited();
-  names_ = {{"tools", tools.value()}, {"documents", {}}};
-  if (!thinks) names_.emplace_back("enable_thinking", jinja::Value(false));
+  names_ = variables;
+  names_.insert(names_.end(),
+                {{"tools", tools.value()},
+                 {"documents", {}},
+                 {"enable_thinking", jinja::Value(thinks)},
+                 {"date_string", date_value(budget, now_, "%d %b %Y")},
+                 {"datetime", date_value(budget, now_, "%b %d %Y")},
+                 {"functions", jinja::Value::text(budget, tools.indented(), jinja::kFromOutside)}});
   for (const auto& [name, id] :
        {std::pair("bos_token", tokenizer.bos()), std::pair("eos_token", tokenizer.eos()),
         std::pair("unk_token", tokenizer.unk())})
@@ -263,6 +278,8 @@ bool OwnTemplate::thinking_can_be_off() const {
             Channels::kMarks[1]))
     return true;  // Conversation opens the final channel
   const ChatMessage question{"user", std::string(kQuestion)};
+  const std::string prompt = text_of({&question, 1}, true);
+  if (without_space_around(prompt).ends_with("<think>")) return true;  // Conversation closes it
   return !jinja::same(run({&question, 1}, true, {{"enable_thinking", jinja::Value(true)}}),
                       run({&question, 1}, true, {{"enable_thinking", jinja::Value(false)}}));
 }

@@ -17,9 +17,11 @@ class OwnTemplate {
  public:
   // `origin` is the template's name in messages. The time is fixed now, so a date in the template
   // does not change later. Throws Error(bad_file) if it is not a valid template, or fails for a
-  // plain question or does not show it.
+  // plain question or does not show it. A template sees `tools`, enable_thinking, the special
+  // tokens, and what llama-server defines for older templates: date_string and datetime (today) and
+  // functions (the tools as JSON). `variables` take precedence.
   OwnTemplate(const std::string& text, const std::string& origin, const Tokenizer& tokenizer,
-              bool thinks = true, const Tools& tools = {});
+              bool thinks = true, const Tools& tools = {}, const jinja::Names& variables = {});
 
   struct Piece {
     std::string text;

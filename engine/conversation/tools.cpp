@@ -305,6 +305,11 @@ std::string Tools::schema_of_call(std::string_view name, std::string_view argume
     Members parameters = function.contains("parameters") && function["parameters"].is_object()
                              ? function["parameters"]
                              : Members{{"type", "object"}};
+std::string Tools::indented() const {
+  return empty() ? ""
+                 : Members::parse(text_).dump(2, ' ', false, Members::error_handler_t::replace);
+}
+
     move_references(parameters, fmt::format("/anyOf/{}/properties/{}", calls.size(), arguments));
     calls.push_back(
         {{"type", "object"},
@@ -331,6 +336,11 @@ std::optional<bool> begins_bare_call(std::string_view answer) {
   if (answer.starts_with(kFence)) answer = inside_white_space(answer.substr(kFence.size()));
   return answer.empty() ? std::nullopt : std::optional(answer[0] == '{');
 }
+jinja::Value value_of_json(const std::string& json) {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  return value_of(Members::parse(json), budget);
+}
+
 
 const ToolSyntax* tool_syntax(std::string_view chat_template) {
   const auto has = [&](std::string_view mark) {

@@ -32,6 +32,8 @@ class Tools {
   // A line of JSON for each function: its name, description and parameters.
   std::string lines() const;
   // A JSON schema of one call of the function `name`, or of any function if `name` is empty.
+  // The list as JSON with two spaces a level; empty without tools.
+  std::string indented() const;
   // `arguments` is the family's key for the arguments.
   std::string schema_of_call(std::string_view name, std::string_view arguments) const;
 
@@ -43,6 +45,8 @@ class Tools {
 // A call as a template receives it: {"type": "function", "id": ..., "function": {"name": ...,
 // "arguments": {...}}}. All its characters are marked as not from the template.
 jinja::Value value_of_call(const ToolCall& call);
+// A JSON value for a template. All its characters are marked as not from the template.
+jinja::Value value_of_json(const std::string& json);
 
 // "call00001" for the first call of a conversation, which `before` = 0 others precede.
 std::string id_of_call(size_t before);

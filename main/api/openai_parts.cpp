@@ -16,6 +16,10 @@ std::string stream_error(const ApiError& error, int) {
   return sent_event(openai_error(error)) + "data: [DONE]\n\n";
 }
 
+// Variables of chat templates that requests cannot set.
+constexpr std::string_view kOwnVariables[] = {"messages",  "tools",     "add_generation_prompt",
+                                              "bos_token", "eos_token", "unk_token"};
+
 ToolCall read_call(const Field& call) {
   if (const auto type = call.find("type")) type->one_of({"function"});
   const Field function = call["function"];
@@ -155,9 +159,12 @@ void read_thinking(const Field& fields, Body& body, ChatRequest& request) {
   const auto arguments = fields.find("chat_template_kwargs");
   if (!arguments) return;
   for (const auto& [name, value] : arguments->members()) {
-    if (name != "enable_thinking" && name != "thinking")
-      value.refuse("cannot be passed to the chat template, expected enable_thinking");
-    request.thinks = value.flag();
+    if (std::ranges::count(kOwnVariables, name) > 0)
+      value.refuse("is a variable that the server sets, expected another name");
+    if (name == "enable_thinking" || name == "thinking") request.thinks = value.flag();
+    // The flag decides: "reasoning_effort" may have set it too.
+    if (name == "enable_thinking") continue;
+    request.variables.emplace_back(name, value_of_json(written(value.whole_json())));
   }
 }
 

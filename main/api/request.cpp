@@ -164,7 +164,7 @@ std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
   ConversationOptions options;
   options.thinks = request.thinks, options.tools = request.tools;
   options.tools.may_describe = true;
-  options.chat_template = served.chat_template;
+  options.chat_template = served.chat_template, options.variables = request.variables;
   try {
     auto conversation = std::make_unique<Conversation>(
         ConversationModel{engine.meta(), engine.tokenizer(), engine.context_length(), served.name},

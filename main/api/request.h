@@ -78,7 +78,8 @@ struct ChatRequest {
   std::vector<ChatMessage> messages;  // at least one of a user
   ToolOptions tools;
   bool thinks = true;
-  bool parallel_calls = true;  // false: the answer ends with its first call
+  jinja::Names variables = {};  // of the chat template, as chat_template_kwargs gives them
+  bool parallel_calls = true;   // false: the answer ends with its first call
   AnswerSettings settings;
 };
 

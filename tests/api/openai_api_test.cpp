@@ -1,5 +1,6 @@
 // OpenAI's interfaces without a socket: limits, errors that name the field, thoughts before calls.
 #include <chrono>
+#include <ctime>
 #include <system_error>
 #include <thread>
 
@@ -139,4 +140,54 @@ TEST_CASE("api/openai: kept responses count all their texts") {
   }
   CHECK(!kept.response("1"));
   CHECK(kept.response("2"));
+}
+
+TEST_CASE("api/openai: chat_template_kwargs are variables of the chat template") {
+  TestApi t(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}({{ style }} {{ (documents or []) | length }} "
+      "{{ enable_thinking }})[assistant]{% endif %}");
+  const auto prompt = [&](const json& variables) {
+    t.post("/v1/chat/completions", openai_chat({{"chat_template_kwargs", variables}}));
+    return t.prompt;
+  };
+  CHECK(contains(prompt({{"style", "old"}, {"documents", {{{"title", "a"}}}}}), "(old 1 True)"));
+  CHECK(contains(prompt({{"style", 3}, {"enable_thinking", false}}), "(3 0 False)"));
+  for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
+    const json body = openai_chat({{"chat_template_kwargs", {{own, json::array()}}}});
+    CHECK(t.post("/v1/chat/completions", body, 400)["error"]["param"] ==
+          std::string("chat_template_kwargs.") + own);
+  }
+}
+
+TEST_CASE("api/openai: templates have today's date and the tools as text, as in llama-server") {
+  TestApi t(
+      "{{ date_string }}|{{ datetime }}|{{ functions }}|"
+      "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto shown = [&](const json& more) {
+    return t.post("/apply-template", openai_chat(more))["prompt"].get<std::string>();
+  };
+  const std::time_t now = std::time(nullptr);
+  char day[64];
+  std::strftime(day, sizeof day, "%d %b %Y|%b %d %Y||", std::localtime(&now));
+  CHECK(contains(shown(json::object()), day));
+  const json tool = {{"type", "function"}, {"function", {{"name", "look_up"}}}};
+  CHECK(contains(shown({{"tools", {tool}}}), "\"name\": \"look_up\""));
+}
+
+TEST_CASE("api/openai: a thought that the template always opens is closed if thinking is off") {
+  TestApi t(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]<think>\n{% endif %}");
+  const json off = {{"enable_thinking", false}};
+  const auto shown = [&](const json& more) {
+    return t.post("/apply-template", openai_chat(more))["prompt"].get<std::string>();
+  };
+  CHECK(shown(json::object()).ends_with("<think>\n"));
+  CHECK(shown({{"chat_template_kwargs", off}}).ends_with("<think>\n</think>"));
+  const json message =
+      t.post("/v1/chat/completions",
+             openai_chat({{"chat_template_kwargs", off}}))["choices"][0]["message"];
+  CHECK(message["content"] == "Hello");
+  CHECK(!message.contains("reasoning_content"));
 }
