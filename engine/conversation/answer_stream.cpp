@@ -23,7 +23,7 @@ bool AnswerStream::may_send_calls() const {
 void AnswerStream::follow_calls() {
   for (const CallScanner::Step& step : scanner_->follow(held_)) {
     if (step.call == calls_begun_) {
-      const ToolCall call{id_of(calls_begun_++), scanner_->calls()[step.call].name, ""};
+      const ToolCall call{ids_.of(calls_begun_++), scanner_->calls()[step.call].name, ""};
       on_event_({.kind = AnswerEvent::Kind::call_begun, .call = &call});
     }
     if (!step.arguments.empty()) send(AnswerEvent::Kind::call_part, step.arguments);
@@ -36,11 +36,9 @@ void AnswerStream::send_complete_calls() {
   if (mark == std::string::npos || mark < calls_end_) return;
   calls_end_ = mark + syntax_->ends.size();
   ToolAnswer read =
-      read_answer(*syntax_, tools_, std::string_view(all_).substr(0, calls_end_), calls_before_);
+      read_answer(*syntax_, tools_, std::string_view(all_).substr(0, calls_end_), ids_);
   send_calls(read.calls);
 }
-
-std::string AnswerStream::id_of(size_t call) const { return id_of_call(calls_before_ + call); }
 
 void AnswerStream::send_calls(std::vector<ToolCall>& calls) {
   size_t begun = 0, later = calls_begun_;
@@ -49,7 +47,7 @@ void AnswerStream::send_calls(std::vector<ToolCall>& calls) {
       return one.name == call.name && same_json(one.arguments, call.arguments);
     };
     while (begun < calls_begun_ && !is_same(scanner_->calls()[begun])) ++begun;
-    call.id = id_of(begun < calls_begun_ ? begun : later++);
+    call.id = ids_.of(begun < calls_begun_ ? begun : later++);
     if (begun < calls_begun_) call.arguments = scanner_->calls()[begun++].arguments;
   }
   for (; calls_sent_ < calls.size(); ++calls_sent_)

@@ -45,14 +45,10 @@ using OnAnswerEvent = std::function<void(const AnswerEvent&)>;
 class AnswerStream {
  public:
   // `thinks`: the prompt ends inside a thought. `syntax`: how calls are spelled; null: all is text.
-  // `calls_before`: the number of calls in earlier answers.
-  AnswerStream(bool thinks, const ToolSyntax* syntax, const Tools& tools, size_t calls_before,
+  // The other arguments must outlive this.
+  AnswerStream(bool thinks, const ToolSyntax* syntax, const Tools& tools, const CallIds& ids,
                const OnAnswerEvent& on_event)
-      : thoughts_(thinks),
-        syntax_(syntax),
-        tools_(tools),
-        calls_before_(calls_before),
-        on_event_(on_event) {
+      : thoughts_(thinks), syntax_(syntax), tools_(tools), ids_(ids), on_event_(on_event) {
     if (syntax_) scanner_.emplace(*syntax_, tools_);
   }
   // Takes the next piece of the answer. Text that may begin a mark waits for the next piece.
@@ -70,14 +66,13 @@ class AnswerStream {
   bool may_send_calls() const;
   void follow_calls();
   void send_complete_calls();
-  std::string id_of(size_t call) const;
   void end_thinking();
   void send(AnswerEvent::Kind kind, std::string_view text) { on_event_({kind, text}); }
 
   Thoughts thoughts_;
   const ToolSyntax* syntax_;
   const Tools& tools_;
-  const size_t calls_before_;
+  const CallIds& ids_;
   const OnAnswerEvent& on_event_;
   std::string all_, thought_;
   std::string held_;                       // a tool call, or text that may begin one

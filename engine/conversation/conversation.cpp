@@ -281,14 +281,13 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                             const Generate& generate, const OnAnswerEvent& on_event) {
   ENSURE(last_question(), "an answer needs a question");
   const ToolSyntax* const syntax = tool_calling_.syntax();
-  size_t calls_before = 0;
-  for (const ChatMessage& m : messages_) calls_before += m.calls.size();
   Answer answer;
   std::string begun;
   if (begun_answer()) {
     begun = std::move(messages_.back().content);
     messages_.pop_back();
   }
+  std::optional<CallIds> ids;
   std::optional<AnswerStream> stream;
   try {
     std::vector<TokenId> prompt = fitting_prompt(options, on_event);
@@ -320,7 +319,8 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     std::optional<Channels> channels;
     if (channels_) channels.emplace(in_text);
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
-    stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, calls_before, on_event);
+    ids.emplace(std::as_bytes(std::span(prompt)), options.sampling.seed);
+    stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, *ids, on_event);
     stream->push(answer.text);
     std::string read;  // from channels
     const auto take = [&](std::string_view part) {
@@ -347,7 +347,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     throw;
   }
   if (syntax) {
-    ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, calls_before);
+    ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, *ids);
     answer.content = std::move(read.content), answer.calls = std::move(read.calls);
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
   }

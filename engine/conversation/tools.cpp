@@ -5,6 +5,7 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
+#include "ggml-like-tensor/base/sha256.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
@@ -34,6 +35,7 @@ constexpr std::string_view kOthers[] = {"<function=", "<arg_key>", "<tool_sep>"}
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr size_t kShown = 60;  // bytes of a damaged call in a message
 constexpr int kMostNestedJson = 50;
+constexpr size_t kIdLength = 9;  // of a call
 constexpr std::string_view kFence = "```json";
 
 std::string written(const Members& value) {
@@ -109,8 +111,8 @@ std::string_view inside_white_space(std::string_view text) {
 class AnswerReader {
  public:
   AnswerReader(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
-               size_t calls_before)
-      : syntax_(syntax), tools_(tools), rest_(answer), before_(calls_before) {}
+               const CallIds& ids)
+      : syntax_(syntax), tools_(tools), rest_(answer), ids_(ids) {}
 
   ToolAnswer read() {
     // A call may contain the mark of a thought, and a thought the mark of a call: the first one
@@ -237,7 +239,7 @@ class AnswerReader {
     if (std::find(known.begin(), known.end(), name) == known.end())
       out_.faults.push_back(fmt::format("the model calls the unknown function \"{}\", expected {}",
                                         escaped(name), expected_names(name, known)));
-    out_.calls.push_back({id_of_call(before_ + out_.calls.size()), name, written(arguments)});
+    out_.calls.push_back({ids_.of(out_.calls.size()), name, written(arguments)});
     return true;
   }
 
@@ -245,13 +247,26 @@ class AnswerReader {
   const Tools& tools_;
   std::string_view rest_;
   bool fenced_ = false;  // inside a code block
-  const size_t before_;
+  const CallIds& ids_;
   ToolAnswer out_;
 };
 
 }  // namespace
 
-std::string id_of_call(size_t before) { return fmt::format("call{:05}", before + 1); }
+CallIds::CallIds(std::span<const std::byte> prompt, uint64_t seed) {
+  Sha256 sum;
+  sum.add(prompt);
+  sum.add(std::as_bytes(std::span(&seed, 1)));
+  first_ = std::stoull(sum.finish().substr(0, 16), nullptr, 16);
+}
+
+std::string CallIds::of(size_t call) const {
+  constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
+  uint64_t rest = first_ + call;
+  std::string id(kIdLength, '0');
+  for (char& c : id) c = kLetters[rest % kLetters.size()], rest /= kLetters.size();
+  return id;
+}
 
 bool same_json(std::string_view a, std::string_view b) {
   const Members one = Members::parse(a, nullptr, false), other = Members::parse(b, nullptr, false);
@@ -290,6 +305,11 @@ jinja::Value Tools::value() const {
   return value_of(list, budget);
 }
 
+std::string Tools::indented() const {
+  return empty() ? ""
+                 : Members::parse(text_).dump(2, ' ', false, Members::error_handler_t::replace);
+}
+
 std::string Tools::lines() const {
   std::string all;
   for (const Members& tool : Members::parse(text_)) all += written(function_of(tool)) + "\n";
@@ -305,11 +325,6 @@ std::string Tools::schema_of_call(std::string_view name, std::string_view argume
     Members parameters = function.contains("parameters") && function["parameters"].is_object()
                              ? function["parameters"]
                              : Members{{"type", "object"}};
-std::string Tools::indented() const {
-  return empty() ? ""
-                 : Members::parse(text_).dump(2, ' ', false, Members::error_handler_t::replace);
-}
-
     move_references(parameters, fmt::format("/anyOf/{}/properties/{}", calls.size(), arguments));
     calls.push_back(
         {{"type", "object"},
@@ -319,6 +334,11 @@ std::string Tools::indented() const {
          {"additionalProperties", false}});
   }
   return written({{"anyOf", calls}});
+}
+
+jinja::Value value_of_json(const std::string& json) {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  return value_of(Members::parse(json), budget);
 }
 
 jinja::Value value_of_call(const ToolCall& call) {
@@ -336,11 +356,6 @@ std::optional<bool> begins_bare_call(std::string_view answer) {
   if (answer.starts_with(kFence)) answer = inside_white_space(answer.substr(kFence.size()));
   return answer.empty() ? std::nullopt : std::optional(answer[0] == '{');
 }
-jinja::Value value_of_json(const std::string& json) {
-  jinja::Budget budget = jinja::Budget::unlimited();
-  return value_of(Members::parse(json), budget);
-}
-
 
 const ToolSyntax* tool_syntax(std::string_view chat_template) {
   const auto has = [&](std::string_view mark) {
@@ -355,8 +370,8 @@ const ToolSyntax* tool_syntax(std::string_view chat_template) {
 const ToolSyntax& common_tool_syntax() { return kSyntaxes[0]; }
 
 ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
-                       size_t calls_before) {
-  return AnswerReader(syntax, tools, answer, calls_before).read();
+                       const CallIds& ids) {
+  return AnswerReader(syntax, tools, answer, ids).read();
 }
 
 }  // namespace chaski

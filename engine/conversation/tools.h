@@ -2,7 +2,10 @@
 // template shows the functions to the model (own_template.h). Each model family spells calls in its
 // own way, which is recognised by marks in the template.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +32,11 @@ class Tools {
   const std::vector<std::string>& names() const { return names_; }
   // The value for the template. All its characters are marked as not from the template.
   jinja::Value value() const;
+  // The list as JSON with two spaces a level; empty without tools.
+  std::string indented() const;
   // A line of JSON for each function: its name, description and parameters.
   std::string lines() const;
   // A JSON schema of one call of the function `name`, or of any function if `name` is empty.
-  // The list as JSON with two spaces a level; empty without tools.
-  std::string indented() const;
   // `arguments` is the family's key for the arguments.
   std::string schema_of_call(std::string_view name, std::string_view arguments) const;
 
@@ -42,14 +45,22 @@ class Tools {
   std::vector<std::string> names_;
 };
 
+// A JSON value for a template. All its characters are marked as not from the template.
+jinja::Value value_of_json(const std::string& json);
 // A call as a template receives it: {"type": "function", "id": ..., "function": {"name": ...,
 // "arguments": {...}}}. All its characters are marked as not from the template.
 jinja::Value value_of_call(const ToolCall& call);
-// A JSON value for a template. All its characters are marked as not from the template.
-jinja::Value value_of_json(const std::string& json);
 
-// "call00001" for the first call of a conversation, which `before` = 0 others precede.
-std::string id_of_call(size_t before);
+// The ids of the calls of one answer. They follow from its prompt and its seed, so the same request
+// gets the same ids, and the calls of other answers have others.
+class CallIds {
+ public:
+  CallIds(std::span<const std::byte> prompt, uint64_t seed);
+  std::string of(size_t call) const;  // `call` counts the calls of the answer from 0
+
+ private:
+  uint64_t first_;
+};
 
 // True if both texts are JSON of the same value.
 bool same_json(std::string_view a, std::string_view b);
@@ -82,9 +93,8 @@ struct ToolAnswer {
   std::vector<std::string> faults;
   bool damaged = false;  // at least one call is
 };
-// `answer` contains its control tokens as text. Calls inside a thought are ignored. The first id
-// has the number `calls_before` + 1.
+// `answer` contains its control tokens as text. Calls inside a thought are ignored.
 ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
-                       size_t calls_before);
+                       const CallIds& ids);
 
 }  // namespace chaski

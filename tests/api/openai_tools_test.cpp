@@ -58,12 +58,14 @@ struct Streamed {
 TEST_CASE("api/tools: the id and name of a call come first, then fragments of its arguments") {
   TestApi t;
   t.answer = std::string("<think>\nhm\n</think>\n\n") + kCall;
-  const Streamed got(t.call("POST", "/v1/chat/completions", chat_with({{"stream", true}})));
+  const Streamed got(
+      t.call("POST", "/v1/chat/completions", chat_with({{"seed", 1}, {"stream", true}})));
   CHECK(got.name == "look_up");
   CHECK(got.fragments > 2);
   CHECK(got.arguments == kSpelled);
   CHECK(got.finish == "tool_calls");
-  const json message = t.post("/v1/chat/completions", chat_with())["choices"][0]["message"];
+  const json message =
+      t.post("/v1/chat/completions", chat_with({{"seed", 1}}))["choices"][0]["message"];
   CHECK(message["tool_calls"][0]["function"]["arguments"] == kSpelled);
   CHECK(message["tool_calls"][0]["id"] == got.id);
 }
@@ -151,4 +153,17 @@ TEST_CASE("api/tools: an answer that has begun is continued after its thought") 
   CHECK(prompt_of({{"content", "Hel"}}).ends_with("<think>\n\n</think>\n\nHel"));
   CHECK(prompt_of({{"content", "Hel"}, {"reasoning_content", "Greet."}})
             .ends_with("<think>\nGreet.\n</think>\n\nHel"));
+}
+
+TEST_CASE("api/tools: calls of two requests have two ids, and the same request the same one") {
+  TestApi t;
+  t.answer = kCall;
+  const auto id = [&](const json& more) -> std::string {
+    return t.post("/v1/chat/completions",
+                  chat_with(more))["choices"][0]["message"]["tool_calls"][0]["id"];
+  };
+  CHECK(id({{"seed", 1}}) == id({{"seed", 1}}));
+  CHECK(id({{"seed", 1}}) != id({{"seed", 2}}));
+  const json other = {{{"role", "user"}, {"content", "Look again!"}}};
+  CHECK(id({{"seed", 1}}) != id({{"seed", 1}, {"messages", other}}));
 }

@@ -54,7 +54,7 @@ void read_calls(std::string_view answer) {
   for (const char* mark :
        {"<tool_call>", "[ARGS]", "[TOOL_CALLS]", "<|tool_call|>", "<|start_header_id|>"}) {
     const ToolSyntax& syntax = *tool_syntax(mark);
-    const ToolAnswer read = read_answer(syntax, tools, answer, 0);
+    const ToolAnswer read = read_answer(syntax, tools, answer, CallIds({}, 0));
     for (const ToolCall& call : read.calls) {
       expect(is_json_object(call.arguments), "arguments are an object");
       value_of_call(call);

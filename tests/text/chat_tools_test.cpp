@@ -1,4 +1,5 @@
 // Tools in chat templates, and the tool calls in answers.
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,8 @@ const char* kWithTools =
     "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
     "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+const CallIds kIds({}, 7);
 
 // "name arguments; name arguments"
 std::string calls_of(const ToolAnswer& answer) {
@@ -107,20 +110,37 @@ TEST_CASE("chat: the calls in an answer, for each family") {
   const std::string deep =
       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": " + std::string(1'000'000, '[') +
       std::string(1'000'000, ']') + "}}</tool_call>";
-  CHECK(read_answer(*tool_syntax("<tool_call>"), tools, deep, 0).damaged);
+  CHECK(read_answer(*tool_syntax("<tool_call>"), tools, deep, kIds).damaged);
   for (const Case& c : cases) {
     CAPTURE(c.mark);
     CAPTURE(c.answer);
     const ToolSyntax* syntax = tool_syntax(c.mark);
     CHECK((syntax == nullptr) == (c.calls == std::string("-")));
     if (!syntax) continue;
-    const ToolAnswer answer = read_answer(*syntax, tools, c.answer, 7);
+    const ToolAnswer answer = read_answer(*syntax, tools, c.answer, kIds);
     CHECK_EQ(calls_of(answer), std::string(c.calls));
     CHECK_EQ(answer.content, std::string(c.content));
     CHECK_EQ(answer.faults.empty(), *c.fault == '\0');
     if (!answer.faults.empty())
       CHECK_MESSAGE(answer.faults[0].starts_with(c.fault), answer.faults[0]);
-    if (!answer.calls.empty()) CHECK_EQ(answer.calls[0].id, "call00008");
+    for (size_t i = 0; i < answer.calls.size(); ++i) CHECK_EQ(answer.calls[i].id, kIds.of(i));
+  }
+}
+
+TEST_CASE("chat: ids of calls follow from the prompt and the seed, and have nine characters") {
+  const std::vector<int> prompt = {1, 2, 3}, other = {1, 2, 4};
+  const auto bytes = [](const std::vector<int>& tokens) {
+    return std::as_bytes(std::span(tokens));
+  };
+  const CallIds ids(bytes(prompt), 7);
+  CHECK_EQ(ids.of(1), CallIds(bytes(prompt), 7).of(1));
+  std::set<std::string> all;
+  for (const CallIds& one : {ids, CallIds(bytes(prompt), 8), CallIds(bytes(other), 7)})
+    for (const size_t call : {0, 1, 36}) all.insert(one.of(call));
+  CHECK_EQ(all.size(), 9);
+  for (const std::string& id : all) {
+    CHECK_EQ(id.size(), 9);
+    CHECK_EQ(id.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz"), id.npos);
   }
 }
 
