@@ -186,12 +186,13 @@ void read_anthropic_tools(const Field& fields, ChatRequest& request) {
   if (type == "any" && names.empty())
     (*choice)["type"].refuse("is any, but the request has no tools");
   request.tools.choice = type == "any" ? "required" : "auto";
-  if (type != "tool") return;
+  if (type != "tool") return expect_enforceable(list, request, "input_schema");
   const Field name = (*choice)["name"];
   request.tools.choice = name.text();
   if (std::ranges::count(names, request.tools.choice) == 0)
     name.wrong(names.empty() ? "no name: the request has no tools"
                              : expected_names(request.tools.choice, names));
+  expect_enforceable(list, request, "input_schema");
 }
 
 void read_anthropic_thinking(const Field& fields, ChatRequest& request) {

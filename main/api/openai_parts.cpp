@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/grammar/schema/json_schema.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
 
 namespace chaski {
@@ -19,6 +20,17 @@ std::string stream_error(const ApiError& error, int) {
 // Variables of chat templates that requests cannot set.
 constexpr std::string_view kOwnVariables[] = {"messages",  "tools",     "add_generation_prompt",
                                               "bos_token", "eos_token", "unk_token"};
+
+// Of Tools::parse(), whose errors are "tools: [0].function.name is ...".
+[[noreturn]] void refuse_tools(const Error& error) {
+  std::string line = error.what();
+  const std::string_view before = "tools: [";
+  if (!line.starts_with(before))
+    throw ApiError(400, "invalid_request_error", "invalid_value", line, "tools");
+  line = "tools" + line.substr(before.size() - 1);
+  throw ApiError(400, "invalid_request_error", "invalid_value", line,
+                 line.substr(0, line.find(' ')));
+}
 
 ToolCall read_call(const Field& call) {
   if (const auto type = call.find("type")) type->one_of({"function"});
@@ -114,6 +126,26 @@ std::vector<ChatMessage> read_messages(const Field& messages) {
   return all;
 }
 
+void expect_enforceable(const OrderedJson& tools, const ChatRequest& request,
+                        const std::string& member) {
+  const std::string& choice = request.tools.choice;
+  for (size_t i = 0; choice != "auto" && i < tools.size(); ++i) {
+    const bool inside = tools[i].contains("function") && tools[i]["function"].is_object();
+    const OrderedJson& function = inside ? tools[i]["function"] : tools[i];
+    if (!function.contains("parameters") || (choice != "required" && function["name"] != choice))
+      continue;
+    const std::string path = fmt::format("tools[{}].{}", i,
+                                         !member.empty() ? member
+                                         : inside        ? "function.parameters"
+                                                         : "parameters");
+    try {
+      parse_json_schema({path, written(function["parameters"]), Exit::usage});
+    } catch (const Error& error) {
+      throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), path);
+    }
+  }
+}
+
 void read_tools(const Field& fields, ChatRequest& request) {
   for (const char* old : {"functions", "function_call"})
     if (const auto field = fields.find(old))
@@ -125,7 +157,7 @@ void read_tools(const Field& fields, ChatRequest& request) {
     try {
       request.tools.tools = Tools::parse("tools", written(tools->whole_json()));
     } catch (const Error& error) {
-      throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), tools->path());
+      refuse_tools(error);
     }
   }
   const auto choice = fields.find("tool_choice");
@@ -137,6 +169,7 @@ void read_tools(const Field& fields, ChatRequest& request) {
       choice->refuse("is required, but the request has no tools");
     request.tools.choice = word;
     if (word == "none") request.tools = {};
+    if (tools) expect_enforceable(tools->json(), request);
     return;
   }
   (*choice)["type"].one_of({"function"});
@@ -146,6 +179,7 @@ void read_tools(const Field& fields, ChatRequest& request) {
   if (std::ranges::count(names, request.tools.choice) == 0)
     name.wrong(names.empty() ? "no name: the request has no tools"
                              : expected_names(request.tools.choice, names));
+  expect_enforceable(tools->json(), request);
 }
 
 void read_thinking(const Field& fields, Body& body, ChatRequest& request) {

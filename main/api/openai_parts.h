@@ -23,6 +23,11 @@ std::string read_content(const Field& content);
 std::string with_thought(const std::string& thought, const std::string& content);
 // "tools", "tool_choice" and "parallel_tool_calls" of an object.
 void read_tools(const Field& fields, ChatRequest& request);
+// If the tool choice of the request forces a call: refuses a schema of parameters that the grammar
+// cannot follow, with its path in "tools". `tools`: OpenAI's list; `member`: where a tool of the
+// request has its schema, if not as OpenAI's.
+void expect_enforceable(const OrderedJson& tools, const ChatRequest& request,
+                        const std::string& member = "");
 // "chat_template_kwargs" and "reasoning_effort".
 void read_thinking(const Field& fields, Body& body, ChatRequest& request);
 // The limit of the server applies to requests with and without a limit of their own.

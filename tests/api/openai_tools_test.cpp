@@ -155,6 +155,38 @@ TEST_CASE("api/tools: an answer that has begun is continued after its thought") 
             .ends_with("<think>\nGreet.\n</think>\n\nHel"));
 }
 
+TEST_CASE("api/tools: an error names the tool and its member, in every dialect") {
+  TestApi t;
+  const auto param = [&](const std::string& path, const json& body) {
+    return t.post(path, body, 400)["error"]["param"].get<std::string>();
+  };
+  const json bad = {{"type", "object"}, {"properties", {{"n", {{"minimum", "low"}}}}}};
+  const json broken = {{"type", "function"}, {"function", {{"name", "b"}, {"parameters", bad}}}};
+  json body = chat_with({{"tool_choice", "required"}});
+  body["tools"].push_back(broken);
+  CHECK(param("/v1/chat/completions", body) == "tools[1].function.parameters");
+  body["tool_choice"] = "auto";  // then no grammar follows the schema
+  t.post("/v1/chat/completions", body);
+  body["tools"][1] = {{"type", "function"}, {"function", json::object()}};
+  CHECK(param("/v1/chat/completions", body) == "tools[1].function.name");
+  const json plain = {{"type", "function"}, {"name", "b"}, {"parameters", bad}};
+  CHECK(
+      param("/v1/responses", {{"input", "Hi"}, {"tools", {plain}}, {"tool_choice", "required"}}) ==
+      "tools[0].parameters");
+  const std::string refused = t.post("/v1/messages",
+                                     {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                                      {"max_tokens", 8},
+                                      {"tools", {{{"name", "b"}, {"input_schema", bad}}}},
+                                      {"tool_choice", {{"type", "any"}}}},
+                                     400)["error"]["message"];
+  CHECK_MESSAGE(contains(refused, "tools[0].input_schema"), refused);
+  body = chat_with();
+  body["messages"].push_back(
+      {{"role", "assistant"},
+       {"tool_calls", {{{"function", {{"name", "look_up"}, {"arguments", "{]"}}}}}}});
+  CHECK(param("/v1/chat/completions", body) == "messages[1].tool_calls[0].function.arguments");
+}
+
 TEST_CASE("api/tools: calls of two requests have two ids, and the same request the same one") {
   TestApi t;
   t.answer = kCall;
