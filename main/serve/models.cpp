@@ -12,58 +12,19 @@
 #include "engine/shelf/model_file.h"
 #include "main/api/routes.h"
 
+#include "main/serve/model_errors.h"
 namespace chaski {
 
 namespace {
 
-// Thrown through a model that is being opened when the server is to stop.
-struct Abandoned : std::exception {
-  const char* what() const noexcept override { return "the server is being stopped"; }
-};
-
 constexpr std::string_view kLatest = ":latest";
 constexpr double kMostKeep = 1e9;  // seconds: a clock in nanoseconds holds nine times as many
-
-struct TooLarge : Error {
-  using Error::Error;
-};
 
 double seconds_from(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.1f} MB", double(bytes) / 1e6); }
-
-// The error of the requests that waited for a model.
-std::exception_ptr as_api_error(const std::string& name, const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const TooLarge& e) {
-    return std::make_exception_ptr(
-        ApiError(400, "invalid_request_error", "model_too_large", e.what(), "model"));
-  } catch (const Error& e) {
-    const bool memory = e.code == Exit::memory;
-    return std::make_exception_ptr(
-        ApiError(memory ? 503 : 500, "server_error", memory ? "out_of_memory" : "model_load_failed",
-                 fmt::format("the model {} cannot be loaded: {}", name, e.what()), "model"));
-  } catch (const Abandoned& e) {
-    return std::make_exception_ptr(ApiError(503, "unavailable_error", "stopping", e.what()));
-  } catch (const std::bad_alloc&) {
-    return std::make_exception_ptr(
-        ApiError(503, "server_error", "out_of_memory",
-                 fmt::format("the model {} cannot be loaded: no memory is left", name), "model"));
-  } catch (...) {
-    return error;
-  }
-}
-
-std::string text_of_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
 
 }  // namespace
 
@@ -149,7 +110,8 @@ std::shared_ptr<const ServedModel> Models::acquire(
   try {
     return get(wish, waits);
   } catch (...) {
-    std::rethrow_exception(as_api_error(entry.model.name, std::current_exception()));
+    std::rethrow_exception(
+        as_api_error(entry.model.name, entry.facts.path, std::current_exception()));
   }
 }
 
@@ -251,7 +213,12 @@ ModelHeader Models::header(const std::string& name) {
     header.state = state;
   } else {
     lock.unlock();
-    header = header_of(state, entry.model.engine.tokenizer);
+    try {
+      header = header_of(state, entry.model.engine.tokenizer);
+    } catch (...) {
+      std::rethrow_exception(
+          as_api_error(entry.model.name, entry.facts.path, std::current_exception()));
+    }
     header.defaults = entry.model.defaults, header.chat_template = entry.model.chat_template;
   }
   return header;
@@ -332,7 +299,7 @@ void Models::work() {
       next ? void(changed_.wait_until(lock, *next)) : changed_.wait(lock);
     }
   }
-  const auto stopped = std::make_exception_ptr(Abandoned());
+  const auto stopped = std::make_exception_ptr(OpenAbandoned());
   while (!queue_.empty()) end(*queue_.front(), stopped, lock);
   for (const auto& entry : entries_)
     if (entry->open) close(*entry, lock);
@@ -405,11 +372,12 @@ void Models::measure(Load& load, std::unique_lock<std::mutex>& lock) {
   try {
     need = memory_when_open(open_model(options.model, options.tokenizer).source, options);
     if (options_.refuses_more && need > options_.most_bytes)
-      throw TooLarge(Exit::memory,
-                     fmt::format("the model {} needs {} of memory, but the models of this server "
-                                 "may have {} together (--models-memory)",
-                                 load.entry->model.name, in_megabytes(need),
-                                 in_megabytes(options_.most_bytes)));
+      throw ModelTooLarge(
+          Exit::memory,
+          fmt::format("the model {} needs {} of memory, but the models of this server "
+                      "may have {} together (--models-memory)",
+                      load.entry->model.name, in_megabytes(need),
+                      in_megabytes(options_.most_bytes)));
   } catch (...) {
     error = std::current_exception();
   }
@@ -463,7 +431,7 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
   auto open = std::make_unique<Open>();
   const auto progress = [&](double done) {
     const std::scoped_lock lock(mutex_);
-    if (stop_) throw Abandoned();
+    if (stop_) throw OpenAbandoned();
     load.progress = std::max(load.progress, done);
   };
   progress(0);

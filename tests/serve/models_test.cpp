@@ -1,6 +1,7 @@
 // chaski serve with several models: loading when asked, unloading, and the same bytes as alone.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 
 #include "engine/session/engine.h"
 #include "engine/session/session.h"
@@ -280,6 +281,15 @@ TEST_CASE("serve/models: a model that cannot be loaded ends its request and noth
   CHECK(contains(server.get("/v1/models/story").body, "unloaded"));
   CHECK(server.get("/v1/models").json()["data"][1]["status"].contains("error"));
   CHECK(figure(server, "chaski_model_load_failures_total", "later") == 1);
+  std::filesystem::remove(path);
+  for (const HttpResponse& gone :
+       {server.post("/v1/completions", request("later", 1, 4)), server.get("/props?model=later"),
+        server.post("/api/show", {{"model", "later"}})}) {
+    CHECK(gone.status == 503);
+    CHECK_MESSAGE(
+        contains(gone.body, "the model later cannot be loaded: " + path + " is not there any more"),
+        gone.body);
+  }
   write_file(path, whole);
   CHECK(text_of(server.post("/v1/completions", request("later", 1, 4)), false) ==
         alone(small_model(), 1, 4));
