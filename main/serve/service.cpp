@@ -87,6 +87,7 @@ struct Service::Impl {
   Gate gate;
   Metrics metrics;
   const Notifier notifier;
+  const int64_t started = unix_time();
   Api api;
   std::optional<Conversations> conversations;  // with --store
   std::atomic<bool> ready = false;             // the models of run() are open
@@ -279,6 +280,7 @@ bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchang
   if (request.method == "OPTIONS") return exchange.whole(204, "text/plain", ""), true;
   if (request.method != "GET") return false;
   if (page_file(path)) return put_page(request, exchange), true;
+  exchange.add_headers({{"Process-Start-Time-Unix", std::to_string(started)}});
   if (path == "/health" || path == "/v1/health") return put_health(exchange), true;
   if (path == "/slots") return put_slots(exchange), true;
   if (path != "/metrics") return false;

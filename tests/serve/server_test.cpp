@@ -59,6 +59,15 @@ TEST_CASE("serve/health, models, props, tokenize, detokenize, apply-template, sl
   CHECK(done["tokens_predicted"] == 6);
 }
 
+TEST_CASE("serve/metrics say when the server started") {
+  const HttpResponse metrics = story_server().get("/metrics");
+  const size_t at = metrics.head.find("Process-Start-Time-Unix: ");
+  REQUIRE(at != metrics.head.npos);
+  const long started = std::stol(metrics.head.substr(at + 25));
+  CHECK(started <= std::time(nullptr));
+  CHECK(started > std::time(nullptr) - 3600);
+}
+
 TEST_CASE("serve/eight clients at once get the texts that each gets alone") {
   std::vector<std::string> expected;
   for (int i = 0; i < 8; ++i)
