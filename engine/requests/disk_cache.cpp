@@ -41,7 +41,7 @@ DiskCache::Facts DiskCache::Facts::operator+(const Facts& o) const {
   sum.prefix_hits += o.prefix_hits, sum.prefix_misses += o.prefix_misses;
   sum.prefix_tokens += o.prefix_tokens, sum.faults += o.faults;
   sum.writes += o.writes, sum.written_bytes += o.written_bytes;
-  sum.folder = o.folder;
+  sum.unusable += o.unusable;
   return sum;
 }
 
@@ -57,6 +57,7 @@ DiskCache::DiskCache(std::shared_ptr<BoundedFolder> bound, const std::string& fo
   } catch (const Error& error) {
     fault(std::string(error.what()) + ": no answer and no prefix is stored", folder);
     answers_.reset();
+    facts_.unusable = 1;
     return;
   }
   thread_ = std::thread([this] { work(); });
@@ -104,11 +105,8 @@ void DiskCache::fault(const std::string& line, const std::string& what) {
 }
 
 DiskCache::Facts DiskCache::facts() const {
-  std::unique_lock lock(mutex_);
-  Facts facts = facts_;
-  lock.unlock();
-  facts.folder = bound_->facts();
-  return facts;
+  const std::scoped_lock lock(mutex_);
+  return facts_;
 }
 
 GenerateResult DiskCache::generate(std::span<const TokenId> prompt, const GenerateOptions& options,

@@ -62,7 +62,7 @@ class DiskCache {
     int64_t writes = 0, written_bytes = 0;       // files
     int64_t faults = 0;                          // of the disk, damaged files, and writes that
                                                  // found no memory
-    BoundedFolder::Facts folder;                 // of all models
+    int unusable = 0;                            // caches that cannot use the folder
     Facts operator+(const Facts& other) const;
   };
   Facts facts() const;
@@ -101,7 +101,7 @@ class DiskCache {
 
   mutable std::mutex mutex_;  // guards what follows, up to the blank line
   std::condition_variable changed_;
-  Facts facts_;  // without those of the folder
+  Facts facts_;
   std::set<std::string> noted_;
   std::deque<Work> works_;
   // Long prompts that came once, the last one at the end.

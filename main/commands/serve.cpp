@@ -184,7 +184,8 @@ class Offered {
   std::set<std::string> embeds_only_;  // names
 };
 
-std::string ready_line(const ServeFlags& flags, const ServedModel* served, const Offered& offered) {
+std::string ready_line(const ServeFlags& flags, const ServedModel* served, const Offered& offered,
+                       bool cache_is_usable) {
   const ServiceOptions& s = flags.service;
   if (flags.check && offered.given.size() > 1)
     return fmt::format("{} models can be opened", offered.given.size());
@@ -199,7 +200,10 @@ std::string ready_line(const ServeFlags& flags, const ServedModel* served, const
       served->name, served->engine().context_length(), s.most_running,
       size_text(served->engine().most_idle_bytes()));
   if (!s.cache_folder.empty())
-    line += fmt::format(", {} in {}", size_text(s.cache_bytes), escaped(s.cache_folder));
+    line += cache_is_usable
+                ? fmt::format(", {} in {}", size_text(s.cache_bytes), escaped(s.cache_folder))
+                : fmt::format("; {} cannot be used: nothing is kept over a restart",
+                              escaped(s.cache_folder));
   return line + others;
 }
 
@@ -220,7 +224,7 @@ int serve(ServeFlags& flags) {
   if (!offered.started.empty()) opened.push_back(offered.started);
   service.run(flags.check ? offered.given : opened, interruption.descriptor(),
               [&](const ServedModel* served) {
-                put_summary(ready_line(flags, served, offered));
+                put_summary(ready_line(flags, served, offered, service.cache_is_usable()));
                 if (flags.check) service.stop();
               });
   return int(Exit::done);

@@ -66,11 +66,13 @@ void put_models(Writer& w, const std::vector<Models::Figures>& models) {
       [](const Figures& m) { return m.failures; });
 }
 
-void put_cache(Writer& w, const DiskCache::Facts& c) {
+void put_cache(Writer& w, const CacheFigures& figures) {
+  const DiskCache::Facts& c = figures.files;
+  const BoundedFolder::Facts& folder = figures.folder;
   constexpr const char *kCounter = "counter", *kGauge = "gauge";
-  w.put("chaski_cache_bytes", kGauge, "Bytes of the files of --cache", c.folder.bytes);
-  w.put("chaski_cache_most_bytes", kGauge, "Value of --cache-size", c.folder.most_bytes);
-  w.put("chaski_cache_evictions_total", kCounter, "Files removed to make room", c.folder.removed);
+  w.put("chaski_cache_bytes", kGauge, "Bytes of the files of --cache", folder.bytes);
+  w.put("chaski_cache_most_bytes", kGauge, "Value of --cache-size", folder.most_bytes);
+  w.put("chaski_cache_evictions_total", kCounter, "Files removed to make room", folder.removed);
   w.put("chaski_cache_answer_hits_total", kCounter, "Answers that were stored", c.answer_hits);
   w.put("chaski_cache_answer_misses_total", kCounter,
         "Answers that were generated although the seed is given", c.answer_misses);

@@ -26,12 +26,18 @@ struct TokenTimes {
   Histogram first, between;
 };
 
+// Of --cache.
+struct CacheFigures {
+  DiskCache::Facts files;
+  BoundedFolder::Facts folder;
+};
+
 // The figures of a moment that others count.
 struct Moment {
   Inbox::Facts facts;
   int running = 0, waiting = 0;  // requests: with a thread, and in the queue
   std::vector<Models::Figures> models = {};
-  std::optional<DiskCache::Facts> cache = {};  // with --cache
+  std::optional<CacheFigures> cache = {};  // with --cache
 };
 
 class Metrics {

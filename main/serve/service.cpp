@@ -226,10 +226,7 @@ Moment Service::Impl::moment() {
   Moment out;
   out.running = workers->running(), out.waiting = workers->waiting();
   out.facts = models.facts(), out.models = models.figures();
-  if (folder) {
-    out.cache = models.cache_facts();
-    out.cache->folder = folder->facts();
-  }
+  if (folder) out.cache = {models.cache_facts(), folder->facts()};
   return out;
 }
 
@@ -280,10 +277,10 @@ bool Service::Impl::answer_at_once(const HttpRequest& request, Exchange& exchang
   if (request.method == "OPTIONS") return exchange.whole(204, "text/plain", ""), true;
   if (request.method != "GET") return false;
   if (page_file(path)) return put_page(request, exchange), true;
-  exchange.add_headers({{"Process-Start-Time-Unix", std::to_string(started)}});
   if (path == "/health" || path == "/v1/health") return put_health(exchange), true;
   if (path == "/slots") return put_slots(exchange), true;
   if (path != "/metrics") return false;
+  exchange.add_headers({{"Process-Start-Time-Unix", std::to_string(started)}});
   exchange.whole(200, "text/plain; version=0.0.4", metrics.text(moment()));
   return true;
 }
@@ -464,6 +461,7 @@ Service::Service(const ServiceOptions& options, std::vector<NamedModel> models)
     : impl_(std::make_unique<Impl>(options, std::move(models))) {}
 Service::~Service() = default;
 void Service::stop() { impl_->http.stop(); }
+bool Service::cache_is_usable() const { return impl_->models.cache_facts().unusable == 0; }
 
 const std::vector<std::string>& Service::addresses() const { return impl_->http.addresses(); }
 

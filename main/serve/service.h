@@ -42,6 +42,8 @@ class Service {
   void run(const std::vector<std::string>& names, int stop_descriptor,
            const std::function<void(const ServedModel* served)>& on_ready);
   void stop();  // ends run(); any thread may call it
+  // False if an open model cannot keep files in the folder of --cache.
+  bool cache_is_usable() const;
 
  private:
   struct Impl;

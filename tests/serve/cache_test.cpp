@@ -179,6 +179,9 @@ TEST_CASE("serve/--cache: a folder that cannot be written, a full disk, a small 
     server.program().signal(SIGTERM);
     const Outcome outcome = server.program().wait();
     CHECK_MESSAGE(contains(outcome.err, ": no answer and no prefix is stored\n"), outcome.err);
+    CHECK_MESSAGE(contains(outcome.err, "; /sys/chaski cannot be used: nothing is kept over a"),
+                  outcome.err);
+    CHECK_MESSAGE(!contains(outcome.err, "4.00 GB in "), outcome.err);
   }
   const Serving server(caching(folder.path, {"--cache-size", "3000"}));
   for (int seed = 0; seed < 20; ++seed) {
