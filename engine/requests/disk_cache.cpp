@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/requests/cached_models.h"
 #include "engine/session/kept_pages.h"
 
 namespace chaski {
@@ -16,7 +17,6 @@ constexpr size_t kMostOnce = 32;          // long prompts that are remembered
 constexpr size_t kMostInMemory = 10'000;  // prefixes
 constexpr size_t kMostNotes = 1000;
 constexpr size_t kMostFile = size_t(32) << 20;  // bytes of pages of a file, if it has several
-constexpr size_t kFolderDigits = 32;            // of the SHA-256 of the model
 
 std::span<const TokenId> whole_pages(std::span<const TokenId> text) {
   return text.first(text.size() / kPage * kPage);
@@ -77,6 +77,7 @@ void DiskCache::open(const std::string& folder) {
   keys_.emplace(engine);
   own_ = (std::filesystem::path(folder) / keys_->model().substr(0, kFolderDigits)).string();
   make_own_folder();
+  name_cached_model(own_, engine.path());
   answers_.emplace(own_, 0);
   if (!has_kept_pages(engine)) return;
   prefixes_ = std::make_unique<PrefixFiles>(own_, [&](const std::string& path, const Error& error) {

@@ -35,6 +35,8 @@ class DiskCache {
   // in memory and kMostAtEnd suffices.
   static constexpr int kAgain = 64, kLong = 512;
   static constexpr std::chrono::seconds kMostAtEnd{5};
+  // Of the SHA-256 of the model, in the name of its folder.
+  static constexpr size_t kFolderDigits = 32;
   // Between two passes at most this many bytes of pages are copied.
   static constexpr size_t kMostBetween = size_t(8) << 20;
 

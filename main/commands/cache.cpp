@@ -1,4 +1,5 @@
-// chaski cache: lists the converted models in the cache folder, or removes them.
+// chaski cache: lists the converted models in the cache folder, or what a folder of `chaski serve
+// --cache` holds, or removes it.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "engine/requests/cached_models.h"
 #include "engine/shelf/converted.h"
 #include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
@@ -18,7 +20,7 @@ namespace chaski {
 namespace {
 
 struct CacheFlags {
-  std::string keep_converted = "auto";
+  std::string keep_converted = "auto", folder;
   bool empty = false, json = false;
 };
 
@@ -29,7 +31,51 @@ std::string time_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%d %H:%M}", local);
 }
 
+std::string prefixes_text(size_t n) { return n == 1 ? "1 prefix" : fmt::format("{} prefixes", n); }
+
+std::string name_shown(const std::string& model) {
+  std::error_code none;
+  if (model.empty()) return "of an unknown model";
+  return escaped(model) + (std::filesystem::exists(model, none) ? "" : " (not there any more)");
+}
+
+int cache_of_server(const CacheFlags& flags) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(flags.folder, none))
+    fail(Exit::io, "{}: is not a folder, expected one of chaski serve --cache", flags.folder);
+  const std::vector<CachedModel> models = cached_models(flags.folder);
+  if (flags.empty) drop_cached_models(flags.folder);
+  uint64_t bytes = 0;
+  size_t answers = 0, prefixes = 0;
+  JsonValue array = JsonValue::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const CachedModel& model : models) {
+    bytes += model.bytes, answers += model.answers, prefixes += model.prefixes;
+    array.push_back({{"model", model.model},
+                     {"file", model.folder},
+                     {"bytes", model.bytes},
+                     {"used", std::chrono::system_clock::to_time_t(model.used)},
+                     {"answers", model.answers},
+                     {"prefixes", model.prefixes}});
+    rows.push_back({size_text(model.bytes), counted(model.answers, "answer"),
+                    prefixes_text(model.prefixes), "used " + time_text(model.used),
+                    name_shown(model.model)});
+  }
+  if (flags.json)
+    put_json(
+        {{"folder", flags.folder}, {"bytes", bytes}, {"removed", flags.empty}, {"models", array}});
+  else if (!flags.empty)
+    put(table(rows, ">>><<"));
+  const std::string all =
+      fmt::format("{} and {} of {}, {}", counted(answers, "answer"), prefixes_text(prefixes),
+                  counted(models.size(), "model"), size_text(bytes));
+  put_summary(fmt::format("{}{} {} {}", flags.empty ? "removed " : "", all,
+                          flags.empty ? "from" : "in", escaped(flags.folder)));
+  return int(Exit::done);
+}
+
 int cache(const CacheFlags& flags) {
+  if (!flags.folder.empty()) return cache_of_server(flags);
   const uint64_t limit = most_converted(keep_converted_of(flags.keep_converted));
   const std::vector<KeptModel> models = kept_models();
   if (flags.empty) drop_kept_models();
@@ -37,16 +83,13 @@ int cache(const CacheFlags& flags) {
   JsonValue array = JsonValue::array();
   std::vector<std::vector<std::string>> rows;
   for (const KeptModel& model : models) {
-    std::error_code none;
     bytes += model.bytes;
-    const bool gone = model.source.empty() || !std::filesystem::exists(model.source, none);
     array.push_back({{"model", model.source},
                      {"file", model.file},
                      {"bytes", model.bytes},
                      {"used", std::chrono::system_clock::to_time_t(model.used)}});
-    rows.push_back({size_text(model.bytes), "used " + time_text(model.used),
-                    (model.source.empty() ? "of an unknown model" : escaped(model.source)) +
-                        (gone && !model.source.empty() ? " (not there any more)" : "")});
+    rows.push_back(
+        {size_text(model.bytes), "used " + time_text(model.used), name_shown(model.source)});
   }
   if (flags.json)
     put_json({{"folder", converted_folder()},
@@ -68,8 +111,12 @@ int cache(const CacheFlags& flags) {
 
 Action declare_cache(Flags parser) {
   auto flags = std::make_shared<CacheFlags>();
+  parser
+      .add("DIR", flags->folder, "a folder of chaski serve --cache; default: the converted models")
+      .type("DIR");
   parser.add_switch("--empty", flags->empty,
-                    "remove all converted models; chaski converts a model again when it is opened");
+                    "remove the listed files; a model is converted again when it is opened, and a "
+                    "prompt is read again");
   declare_keep_converted(parser, flags->keep_converted);
   declare_json(parser, flags->json);
   parser.example("Show which models are kept, and how much disk they use", "chaski cache");

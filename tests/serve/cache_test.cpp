@@ -201,6 +201,31 @@ TEST_CASE("serve/--cache: a folder that cannot be written, a full disk, a small 
   CHECK(files_of(folder.path, ".prefix").empty());
 }
 
+TEST_CASE("serve/--cache: chaski cache lists what the folder holds, and removes it") {
+  const TempFolder folder;
+  {
+    const Serving server(caching(folder.path));
+    fill(server);
+  }
+  write_file(folder / "notes.txt", "mine");
+  const json shown = json::parse(chaski_run({"cache", folder.path, "--json"}).out);
+  REQUIRE(shown["models"].size() == 1);
+  const json& model = shown["models"][0];
+  CHECK(model["answers"] == 2);
+  CHECK(model["prefixes"] == 1);
+  CHECK(model["bytes"] == shown["bytes"]);
+  CHECK(model["model"] == fs::canonical(kStory).string());
+  const Outcome table = chaski_run({"cache", folder.path});
+  CHECK_MESSAGE(contains(table.out, "2 answers  1 prefix  used "), table.out);
+  CHECK_MESSAGE(table.error_says("2 answers and 1 prefix of 1 model, "), table.err);
+  const Outcome emptied = chaski_run({"cache", folder.path, "--empty"});
+  CHECK_MESSAGE(emptied.error_says("removed 2 answers and 1 prefix of 1 model, "), emptied.err);
+  const std::vector<std::string> left = files_of(folder.path, "");
+  REQUIRE(left.size() == 1);
+  CHECK(left[0] == folder / "notes.txt");
+  check_one_line(chaski_run({"cache", folder / "none"}), 5, "none: is not a folder");
+}
+
 TEST_CASE("serve/--cache: two servers share a folder") {
   const TempFolder folder;
   const Serving one(caching(folder.path)), two(caching(folder.path));
