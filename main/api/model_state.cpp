@@ -41,6 +41,19 @@ void add_tensor(const TensorInfo& tensor, ModelFacts& facts,
   facts.weights += double(tensor.rows) * double(tensor.cols);
 }
 
+// The mixtures of formats that GGUF's general.file_type has a name for.
+constexpr std::pair<int, const char*> kMixtures[] = {{11, "q3_k_s"}, {12, "q3_k_m"}, {13, "q3_k_l"},
+                                                     {14, "q4_k_s"}, {15, "q4_k_m"}, {16, "q5_k_s"},
+                                                     {17, "q5_k_m"}, {21, "q2_k_s"}};
+
+// The key stays where a GGUF file is converted to other formats, so only GGUF files are asked.
+std::string mixture_of(const Metadata& meta, const std::string& path) {
+  if (!path.ends_with(".gguf")) return "";
+  const int64_t type = meta.integer("gguf.general.file_type", -1);
+  const auto at = std::ranges::find(kMixtures, type, [](const auto& one) { return one.first; });
+  return at == std::end(kMixtures) ? "" : at->second;
+}
+
 std::string most_common(const std::map<std::string, uint64_t>& bytes) {
   const auto at =
       std::ranges::max_element(bytes, {}, [](const auto& format) { return format.second; });
@@ -79,7 +92,8 @@ ModelFacts facts_of(const Engine& engine) {
   ModelFacts facts;
   std::map<std::string, uint64_t> bytes;
   for (const Weight& tensor : engine.weights()->tensors) add_tensor(tensor.info, facts, bytes);
-  facts.path = engine.path(), facts.format = most_common(bytes);
+  facts.path = engine.path(), facts.format = mixture_of(engine.meta(), facts.path);
+  if (facts.format.empty()) facts.format = most_common(bytes);
   facts.family = engine.meta().str("general.architecture", "");
   facts.context = engine.context_length(), facts.vocab = engine.vocab_size();
   return facts;
@@ -89,7 +103,8 @@ ModelFacts facts_of(const ModelSource& source, int context) {
   ModelFacts facts;
   std::map<std::string, uint64_t> bytes;
   for (const TensorSource& tensor : source.tensors) add_tensor(tensor.info, facts, bytes);
-  facts.path = source.path, facts.format = most_common(bytes);
+  facts.path = source.path, facts.format = mixture_of(source.meta, facts.path);
+  if (facts.format.empty()) facts.format = most_common(bytes);
   facts.family = source.meta.str("general.architecture", "");
   facts.context = context > 0 ? context : int(own_context(source));
   facts.vocab = int(source.meta.integer("model.vocab_size", 0));

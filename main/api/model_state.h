@@ -25,10 +25,12 @@ std::optional<double> seconds_of(const std::string& text);
 
 // What the header of a model's file says.
 struct ModelFacts {
-  std::string path, family, format;  // format: of most bytes of the weights, such as "q4_k"
-  double weights = 0;                // how many there are
-  uint64_t bytes = 0;                // of the weights in memory
-  int context = 0, vocab = 0;        // context: also as --ctx sets it
+  // format: of most bytes of the weights, such as "q4_k", or what a GGUF file calls its mixture:
+  // "q4_k_m"
+  std::string path, family, format;
+  double weights = 0;          // how many there are
+  uint64_t bytes = 0;          // of the weights in memory
+  int context = 0, vocab = 0;  // context: also as --ctx sets it
 };
 ModelFacts facts_of(const Engine& engine);
 // Without opening an engine. `context`: of --ctx, or 0.

@@ -1,5 +1,7 @@
 // What requests ask of models in each dialect: how long they stay loaded, and embeddings.
+#include "ggml-like-tensor/file/quipu.h"
 #include "tests/api/api_kit.h"
+#include "tests/kit/program.h"
 
 using namespace chaski;
 using namespace chaski::test;
@@ -105,4 +107,15 @@ TEST_CASE("api/models: embeddings as numbers or base64, of texts or tokens") {
   test.post("/api/embed", {{"model", "story"}, {"input", text}, {"truncate", false}}, 400);
   got = test.post("/api/embeddings", {{"model", "story"}, {"prompt", "A cat."}});
   CHECK(got["embedding"] == json::parse("[0.6,0,0.8]"));
+}
+
+TEST_CASE("api/models: a GGUF file's name for its mixture of formats is shown") {
+  ModelSource source = source_of(open_quipu(kStory));
+  const std::string most = facts_of(source, 0).format;
+  source.meta.set_int("gguf.general.file_type", 15);
+  CHECK(facts_of(source, 0).format == most);  // the formats may have changed since
+  source.path = "story.gguf";
+  CHECK(facts_of(source, 0).format == "q4_k_m");
+  source.meta.set_int("gguf.general.file_type", 1);
+  CHECK(facts_of(source, 0).format == most);
 }
