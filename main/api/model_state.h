@@ -47,6 +47,7 @@ struct ModelState {
   uint64_t bytes = 0;   // that it takes: weights, mapped or not, and pages of the KV cache
   bool on_device = false;
   bool embeds = false;                         // it computes embeddings
+  bool generates = true;                       // it is offered for texts
   std::optional<int64_t> expires_at = {};      // when it is unloaded without further requests
   std::optional<std::string> last_error = {};  // of the last try to load it
 };

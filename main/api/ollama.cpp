@@ -90,8 +90,10 @@ OrderedJson metadata_of(const Metadata& meta) {
 }
 
 OrderedJson capabilities_of(const ModelHeader& header) {
-  if (header.state.embeds) return OrderedJson::array({"embedding"});
-  OrderedJson capabilities = OrderedJson::array({"completion"});
+  OrderedJson capabilities = OrderedJson::array();
+  if (header.state.embeds) capabilities.push_back("embedding");
+  if (!header.state.generates) return capabilities;
+  capabilities.push_back("completion");
   if (!header.tokenizer) return capabilities;
   ConversationOptions options;
   options.chat_template = header.chat_template;

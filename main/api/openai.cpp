@@ -18,13 +18,16 @@ constexpr Dialect kResponses = {responses_error_body, responses_stream_error};
 
 // "status" as llama-server's router has it.
 OrderedJson model_json(const ModelState& model) {
-  OrderedJson status = {{"value", word_of(model.kind)}};
+  OrderedJson status = {{"value", word_of(model.kind)}}, capabilities = OrderedJson::array();
+  if (model.generates) capabilities.push_back("completion");
+  if (model.embeds) capabilities.push_back("embedding");
   if (model.kind == ModelState::Kind::loading) status["progress"] = model.progress;
   if (model.last_error) status["error"] = *model.last_error;
   return {{"id", model.name},
           {"object", "model"},
           {"created", model.created},
           {"owned_by", "chaski"},
+          {"capabilities", capabilities},
           {"meta",
            {{"n_ctx", model.facts.context},
             {"n_vocab", model.facts.vocab},

@@ -120,7 +120,7 @@ class Offered {
       for (NamedModel& other : models)
         if (other.engine.model == path) return void(other.embeds = true);
     add(name, path);
-    models.back().embeds = embeds;
+    models.back().embeds = embeds, models.back().generates = !embeds;
     if (embeds) embeds_only_.insert(models.back().name);
     if (plain && !embeds && started.empty()) started = name;
   }

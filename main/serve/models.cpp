@@ -56,7 +56,7 @@ Models::~Models() {
 
 // The first one that generates text, if there is one.
 Models::Entry& Models::first() const {
-  const auto at = std::ranges::find_if(entries_, [](const auto& e) { return !e->model.embeds; });
+  const auto at = std::ranges::find_if(entries_, [](const auto& e) { return e->model.generates; });
   return at == entries_.end() ? *entries_[0] : **at;
 }
 
@@ -187,7 +187,8 @@ ModelState Models::state_of(const Entry& entry) const {
   using Kind = ModelState::Kind;
   ModelState state;
   state.name = entry.model.name, state.created = entry.created, state.facts = entry.facts;
-  state.embeds = entry.model.embeds, state.last_error = entry.last_error;
+  state.embeds = entry.model.embeds, state.generates = entry.model.generates;
+  state.last_error = entry.last_error;
   state.kind = entry.open ? Kind::loaded : entry.load ? Kind::loading : Kind::unloaded;
   if (entry.load) state.progress = entry.load->progress;
   if (!entry.open) return state;

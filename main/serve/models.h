@@ -39,7 +39,8 @@ struct NamedModel {
   DefaultSettings defaults;
   TemplateChoice chat_template;
   OpenServedModel open;
-  bool embeds = false;  // it computes embeddings
+  bool embeds = false;    // it computes embeddings
+  bool generates = true;  // false: it is offered for embeddings only
 };
 
 struct ModelsOptions {

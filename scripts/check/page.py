@@ -391,6 +391,20 @@ class Check:
         self.reload()
 
     def hostile(self):
+    def menus(self):
+        b = self.b
+        listed = b.run('''return (async () => {
+          window.realFetch ??= window.fetch;
+          window.fetch = async () => Response.json({data: [
+            {id: 'both', capabilities: ['completion', 'embedding']},
+            {id: 'vectors', capabilities: ['embedding']}, {id: 'elsewhere'}]});
+          const {getModels} = await import(new URL('page/api.js', document.baseURI));
+          return (await getModels()).map(({id}) => id);
+        })();''')
+        self.that(listed == ['both', 'elsewhere'],
+                  f'a model for embeddings alone is not in the menu {listed}')
+        b.run(UNSTUB)
+
         b = self.b
         turns = [turn for text in HOSTILE for turn in (('user', text), ('assistant', text))]
         start = time.monotonic()
@@ -534,7 +548,7 @@ class Check:
         self.b.requests()
         for part in [self.asking, self.typing, self.stopping, self.faults, self.thinking,
                      self.settings, self.replay, self.tokens, self.conversations, self.server,
-                     self.models, self.hostile, self.long_history, self.appearance]:
+                     self.models, self.menus, self.hostile, self.long_history, self.appearance]:
             print(part.__name__.replace('_', ' '))
             try:
                 part()

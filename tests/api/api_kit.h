@@ -77,7 +77,7 @@ class TestApi {
     };
     api.models = [this, served] {
       ModelState state = state_of(*served);
-      state.embeds = embeds, state.expires_at = expires_at;
+      state.embeds = embeds, state.generates = !embeds, state.expires_at = expires_at;
       return std::vector{state};
     };
     api.header = [find](const std::string& name) { return header_of(find(name)); };

@@ -335,6 +335,9 @@ TEST_CASE("serve/models: flags, and errors before the address is printed") {
 
 TEST_CASE("serve/models: embeddings are the pooled hidden states, whatever else runs") {
   const Serving server({"--no-log", "--embedding-model", "vectors=" + small_model()});
+  const json listed = server.get("/v1/models").json()["data"];
+  CHECK(listed[0]["capabilities"] == json::array({"completion"}));
+  CHECK(listed[1]["capabilities"] == json::array({"embedding"}));
   Client busy(server.port());
   busy.put(request_text("POST", "/v1/completions", endless("story").dump()));
   REQUIRE(busy.read_until("\"text\":"));

@@ -44,9 +44,11 @@ async function errorOf(answer) {
   }
 }
 
+// The models that answer questions. A server that does not name capabilities has no others.
 export async function getModels() {
   const list = await (await ask('v1/models')).json();
-  return (list.data ?? []).map((model) => ({id: String(model.id), meta: model.meta ?? {}}));
+  const answers = ({capabilities}) => !capabilities || capabilities.includes('completion');
+  return (list.data ?? []).filter(answers).map((model) => ({id: String(model.id), meta: model.meta ?? {}}));
 }
 
 // The server's defaults, and the tokens that a context holds.
