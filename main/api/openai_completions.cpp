@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 
@@ -51,7 +53,6 @@ Completion read_completion(Api& api, const ServedModel& served, const Field& fie
   if (const auto echo = fields.find("echo")) out.echo = echo->flag();
   if (const auto logged = fields.find("logprobs")) {
     out.settings.request.scored = logged->whole(0, kMostLogProbabilities), out.logged = true;
-    if (out.echo) logged->refuse("has no values for the tokens of the prompt that echo adds");
   }
   if (out.best_of > out.n && !out.settings.request.scored) out.settings.request.scored = 0;
   if (const auto suffix = fields.find("suffix"); suffix && suffix->text() != "")
@@ -71,6 +72,7 @@ class CompletionReply {
         logged_(asked.answers()) {}
 
   void answer() {
+    if (asked_.echo && asked_.logged) score_prompts();
     const std::vector<GenerateResult> all = chosen(texts());
     if (!asked_.stream.stream) return put_whole(all);
     if (asked_.stream.usage) {
@@ -86,9 +88,24 @@ class CompletionReply {
  private:
   struct Logged {
     std::vector<TokenId> tokens;
+    // Nothing precedes the first token of a prompt, so its log probability is NaN.
     std::vector<LogProbabilities> values;
     size_t offset = 0;  // bytes of the answer before the first of these tokens
   };
+
+  void score_prompts() {
+    for (const std::vector<TokenId>& tokens : asked_.tokens) {
+      std::vector<LogProbabilities> values = {{std::numeric_limits<double>::quiet_NaN(), {}}};
+      std::ranges::move(served_.score(tokens, *asked_.settings.request.scored, reply_.gone()),
+                        std::back_inserter(values));
+      values.resize(tokens.size(), values[0]);  // the client has gone
+      prompts_.push_back({tokens, std::move(values)});
+    }
+  }
+  // What echo shows before an answer.
+  Logged logged_prompt(size_t answer) const {
+    return prompts_.empty() ? Logged() : prompts_[answer / size_t(asked_.n)];
+  }
 
   OrderedJson head() const {
     return {{"id", id_},
@@ -145,7 +162,9 @@ class CompletionReply {
     if (begun_.empty()) reply_.begin(kEventStream), begun_.resize(asked_.answers());
     if (begun_[answer]) return;
     begun_[answer] = true;
-    if (asked_.echo) put(answer, asked_.prompts[answer / size_t(asked_.n)]);
+    if (!asked_.echo) return;
+    logged_[answer] = logged_prompt(answer);
+    put(answer, asked_.prompts[answer / size_t(asked_.n)]);
   }
 
   void put(size_t answer, std::string_view text) {
@@ -206,9 +225,13 @@ class CompletionReply {
     size_t offset = logged.offset;
     for (size_t i = 0; i < logged.tokens.size(); ++i) {
       const std::string_view piece = tokenizer.piece(logged.tokens[i]);
-      tokens.push_back(piece), values.push_back(finite(logged.values[i].drawn));
-      ids.push_back(logged.tokens[i]), offsets.push_back(offset);
+      tokens.push_back(piece), ids.push_back(logged.tokens[i]), offsets.push_back(offset);
       offset += piece.size();
+      if (std::isnan(logged.values[i].drawn)) {
+        values.push_back(nullptr), most.push_back(nullptr);
+        continue;
+      }
+      values.push_back(finite(logged.values[i].drawn));
       OrderedJson one = OrderedJson::object();
       for (const auto& [id, value] : logged.values[i].most)
         one[std::string(tokenizer.piece(id))] = finite(value);
@@ -227,9 +250,11 @@ class CompletionReply {
     for (size_t i = 0; i < results.size(); ++i) {
       const GenerateResult& result = results[i];
       const std::string before = asked_.echo ? asked_.prompts[i / size_t(asked_.n)] : "";
-      json["choices"].push_back(choice(i, before + result.text,
-                                       {result.tokens, result.log_probabilities, before.size()},
-                                       finish_reason(result)));
+      Logged logged = logged_prompt(i);
+      if (logged.tokens.empty()) logged.offset = before.size();
+      std::ranges::copy(result.tokens, std::back_inserter(logged.tokens));
+      std::ranges::copy(result.log_probabilities, std::back_inserter(logged.values));
+      json["choices"].push_back(choice(i, before + result.text, logged, finish_reason(result)));
     }
     json["usage"] = usage_json(usage());
     json["timings"] = timings_;
@@ -243,9 +268,10 @@ class CompletionReply {
   Reply& reply_;
   const std::string id_ = new_id("cmpl-");
   const int64_t created_ = unix_time();
-  std::vector<Usage> usages_;  // by prompt
-  OrderedJson timings_;        // of all texts
-  std::mutex mutex_;           // guards what follows, and the reply
+  std::vector<Logged> prompts_;  // with echo and logprobs
+  std::vector<Usage> usages_;    // by prompt
+  OrderedJson timings_;          // of all texts
+  std::mutex mutex_;             // guards what follows, and the reply
   std::vector<Logged> logged_;
   std::vector<bool> begun_;
 };

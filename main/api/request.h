@@ -29,6 +29,10 @@ struct ServedModel {
   // call it at once.
   std::function<std::vector<float>(std::span<const TokenId> tokens, const std::atomic<bool>& gone)>
       embed = {};
+  // prompt_scores() of engine/requests. Many threads may call it at once.
+  std::function<std::vector<LogProbabilities>(std::span<const TokenId> tokens, int most,
+                                              const std::atomic<bool>& gone)>
+      score = {};
 
   Engine& engine() const { return *model->engine(); }
 };

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/requests/answer_cache.h"
+#include "engine/requests/prompt_scores.h"
 #include "engine/requests/serving.h"
 #include "main/api/openai.h"
 #include "main/api/routes.h"
@@ -119,6 +120,10 @@ class BatchRun {
     served_->generate = [this](std::span<const TokenId> prompt, const GenerateOptions& options,
                                const Sink& sink) {
       return generate(inbox_, prompt, options, sink);
+    };
+    served_->score = [this](std::span<const TokenId> prompt, int most,
+                            const std::atomic<bool>& gone) {
+      return prompt_scores(inbox_, prompt, most, gone);
     };
     api_.model = [this](const ModelWish&) { return served_; };
     api_.most_running = jobs;

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "engine/requests/embedding.h"
+#include "engine/requests/prompt_scores.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/watched_reading.h"
 #include "engine/shelf/model_file.h"
 #include "main/api/routes.h"
-
 #include "main/serve/model_errors.h"
+
 namespace chaski {
 
 namespace {
@@ -448,6 +449,10 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
                                                                     const GenerateOptions& o,
                                                                     const Sink& sink) {
     return hooks_.generate(inbox, cache, prompt, o, sink);
+  };
+  open->served.score = [&inbox](std::span<const TokenId> tokens, int most,
+                                const std::atomic<bool>& gone) {
+    return prompt_scores(inbox, tokens, most, gone);
   };
   if (entry.model.embeds)
     open->served.embed = [&inbox](std::span<const TokenId> tokens, const std::atomic<bool>& gone) {

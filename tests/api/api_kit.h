@@ -67,6 +67,13 @@ class TestApi {
       prompt = engine()->tokenizer().decode(tokens);
       return std::vector<float>{3, 0, float(tokens.size()) < 100 ? 4.0f : 0.0f};
     };
+    served->score = [](std::span<const TokenId> tokens, int most, const std::atomic<bool>&) {
+      std::vector<LogProbabilities> scores;
+      for (size_t i = 1; i < tokens.size(); ++i) scores.push_back({-double(i), {}});
+      if (most > 0)
+        for (LogProbabilities& one : scores) one.most = {{tokens[0], one.drawn}};
+      return scores;
+    };
     const auto find = [served](const std::string& name) -> std::shared_ptr<const ServedModel> {
       if (name.empty() || name == served->name || name == served->name + ":latest") return served;
       throw ApiError(404, "invalid_request_error", "model_not_found", "model is " + name, "model");
@@ -119,13 +126,14 @@ class TestApi {
     GenerateResult result;
     result.prompt_tokens = int(tokens.size()), result.cached_tokens = cached;
     result.prompt_seconds = 0.5, result.decode_seconds = 0.25;
-    result.tokens = tokenizer.encode(answer), result.finish = finish;
-    result.text = answer;
+    result.text = o.max_tokens == 0 ? "" : answer;
+    result.tokens = tokenizer.encode(result.text), result.finish = finish;
+    if (o.scored) result.log_probabilities.assign(result.tokens.size(), {-0.5, {}});
     for (const std::string& stop : o.stop)
       if (const size_t at = result.text.find(stop); at != std::string::npos)
         result.text.resize(at), result.finish = Finish::stop;
-    for (const TokenId token : result.tokens)
-      if (o.on_token) o.on_token(token, nullptr);
+    for (size_t i = 0; o.on_token && i < result.tokens.size(); ++i)
+      o.on_token(result.tokens[i], o.scored ? &result.log_probabilities[i] : nullptr);
     for (size_t at = 0; at < result.text.size(); at += 7) sink(result.text.substr(at, 7));
     fault();
     return result;

@@ -142,6 +142,37 @@ TEST_CASE("api/openai: kept responses count all their texts") {
   CHECK(kept.response("2"));
 }
 
+TEST_CASE("api/openai: echo with logprobs has those of each prompt, null for its first token") {
+  TestApi t;
+  const auto& tokenizer = TestApi::engine()->tokenizer();
+  const std::vector<std::string> prompts = {"A cat sat.", "A dog ran home."};
+  const json body = {{"prompt", prompts}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}};
+  const json whole = t.post("/v1/completions", body);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const json& logged = whole["choices"][i]["logprobs"];
+    const std::vector<TokenId> tokens = tokenizer.encode_prompt(prompts[i]);
+    REQUIRE(logged["token_logprobs"].size() == tokens.size());
+    CHECK(logged["token_ids"] == json(tokens));
+    CHECK(logged["token_logprobs"][0].is_null());
+    CHECK(logged["top_logprobs"][0].is_null());
+    CHECK(logged["token_logprobs"][2] == -2);
+    CHECK(logged["top_logprobs"][2].size() == 1);
+    CHECK(logged["text_offset"][0] == 0);
+  }
+  json streamed = body;
+  streamed["stream"] = true;
+  std::vector<json> first;
+  for (const json& event : openai_events(t.call("POST", "/v1/completions", streamed)))
+    for (const json& choice : event["choices"])
+      if (!choice["logprobs"].is_null()) first.push_back(choice);
+  REQUIRE(first.size() == prompts.size());
+  for (const json& choice : first) {
+    const size_t i = choice["index"];
+    CHECK(choice["text"] == prompts[i]);
+    CHECK(choice["logprobs"] == whole["choices"][i]["logprobs"]);
+  }
+}
+
 TEST_CASE("api/openai: chat_template_kwargs are variables of the chat template") {
   TestApi t(
       "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"

@@ -1,4 +1,5 @@
 // chaski serve: OpenAI's interfaces. Every text is that of chaski run or chat, byte for byte.
+#include "engine/session/session.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "main/api/routes.h"
 #include "tests/kit/client.h"
@@ -392,4 +393,40 @@ TEST_CASE("serve/openai: comments of a stream of responses are not in its sequen
   KeptReply reply;
   answer_call(api, fails, {"", ""}, reply);
   CHECK_MESSAGE(contains(reply.text, "\"sequence_number\":1"), reply.text);
+}
+
+TEST_CASE("serve/completions: echo with logprobs scores the prompt as the model computes it") {
+  const std::string prompt = "Once upon a time there was a little cat in a big house.";
+  const json request = {
+      {"prompt", prompt}, {"echo", true}, {"logprobs", 2}, {"max_tokens", 3}, {"seed", 1}};
+  const json choice = story_server().post("/v1/completions", request).json()["choices"][0];
+  const json& logged = choice["logprobs"];
+  const std::shared_ptr<Engine> engine = Engine::open({});
+  const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(prompt);
+  const std::unique_ptr<Session> session = engine->session();
+  const std::span<const float> rows = session->extend(tokens, int(tokens.size()));
+  const size_t vocab = size_t(engine->vocab_size());
+  REQUIRE(logged["token_logprobs"].size() == tokens.size() + 3);
+  CHECK(logged["token_logprobs"][0].is_null());
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const LogProbabilities alone =
+        log_probabilities(rows.subspan((i - 1) * vocab, vocab), tokens[i], 2);
+    CHECK(logged["token_logprobs"][i] == alone.drawn);
+    CHECK(logged["top_logprobs"][i].size() == 2);
+  }
+  json without = request;
+  without.erase("echo");
+  const json answer = story_server().post("/v1/completions", without).json()["choices"][0];
+  CHECK(choice["text"] == prompt + answer["text"].get<std::string>());
+  for (size_t i = 0; i < 3; ++i)
+    CHECK(logged["token_logprobs"][tokens.size() + i] == answer["logprobs"]["token_logprobs"][i]);
+  json scored = request;
+  scored["max_tokens"] = 0;
+  const json none = story_server().post("/v1/completions", scored).json()["choices"][0];
+  CHECK(none["text"] == prompt);
+  CHECK(none["logprobs"]["token_logprobs"].size() == tokens.size());
+  const std::string longer = prompt + std::string(4000, 'a');
+  CHECK(story_server()
+            .post("/v1/completions", {{"prompt", longer}, {"echo", true}, {"logprobs", 1}})
+            .json()["error"]["code"] == "context_length_exceeded");
 }

@@ -1,0 +1,18 @@
+// The log probabilities of the tokens of a prompt, computed between the passes of an inbox.
+#pragma once
+#include <atomic>
+#include <span>
+#include <vector>
+
+#include "engine/requests/inbox.h"
+
+namespace chaski {
+
+// Element i is that of tokens[i + 1] after the tokens before it, with the `most` most probable
+// tokens. The prompt is read in portions, with passes of other requests between them; its pages
+// stay in the prefix index. Once `gone` is set, the rest is not read and the result is shorter.
+// Throws what Session::extend() throws.
+std::vector<LogProbabilities> prompt_scores(Inbox& inbox, std::span<const TokenId> tokens, int most,
+                                            const std::atomic<bool>& gone);
+
+}  // namespace chaski
