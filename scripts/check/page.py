@@ -18,6 +18,7 @@ import tempfile
 import time
 
 from browser import Browser
+from page_history import check_long_history
 from page_inputs import HOSTILE, STUB, TWO_MODELS, UNSTUB, conversation
 
 DONE = ('return !document.querySelector(".message.running") && '
@@ -390,7 +391,6 @@ class Check:
         self.that('2,222' in shown, f'the context is that of the model chosen last: {shown}')
         self.reload()
 
-    def hostile(self):
     def menus(self):
         b = self.b
         listed = b.run('''return (async () => {
@@ -405,6 +405,7 @@ class Check:
                   f'a model for embeddings alone is not in the menu {listed}')
         b.run(UNSTUB)
 
+    def hostile(self):
         b = self.b
         turns = [turn for text in HOSTILE for turn in (('user', text), ('assistant', text))]
         start = time.monotonic()
@@ -436,64 +437,8 @@ class Check:
         self.that(blocked, 'the policy blocks inline script and markup from text')
         b.run(UNSTUB)
 
-    def frames(self):
-        """Milliseconds of each frame while the messages are scrolled, in order of length."""
-        return self.b.call('POST', '/execute/async', {'args': [], 'script': '''
-          const done = arguments[arguments.length - 1];
-          const box = document.querySelector('#messages');
-          const times = [];
-          let last = performance.now();
-          let n = 0;
-          const step = (now) => {
-            times.push(now - last);
-            last = now;
-            box.scrollTop -= 200;
-            if (++n < 120) requestAnimationFrame(step);
-            else done(times.slice(2).sort((a, b) => a - b));
-          };
-          requestAnimationFrame(step);'''})
-
     def long_history(self):
-        b = self.b
-        answer = ('A paragraph of an answer with *some* words and `code`.\n\n' * 4 +
-                  '- one\n- two\n\n```python\nprint(1)\n```\n')
-        turns = [turn for i in range(500)
-                 for turn in (('user', f'Question {i}?'), ('assistant', f'Answer {i}. {answer}'))]
-        self.import_conversation(turns[:20], '10 turns')
-        few = self.frames()
-        self.import_conversation(turns, '500 turns')
-        opened = b.run('''
-          const entry = (is) => [...document.querySelectorAll('button.open')].find(is);
-          entry((at) => at.title !== '500 turns').click();
-          const start = performance.now();
-          entry((at) => at.title === '500 turns').click();
-          document.querySelector('#messages').offsetHeight;
-          return performance.now() - start;''')
-        frames = self.frames()
-        typed = b.run('''
-          const q = document.querySelector('#question');
-          const start = performance.now();
-          for (let i = 0; i < 20; ++i) {
-            q.value += 'x';
-            q.dispatchEvent(new Event('input'));
-            document.querySelector('#messages').offsetHeight;
-          }
-          q.value = '';
-          q.dispatchEvent(new Event('input'));
-          return (performance.now() - start) / 21;''')
-        middle, worst, usual = frames[59], frames[112], few[59]
-        self.that(b.count('.message') == 1000, '500 turns are shown')
-        # As 10 turns do, with two frames of 60 Hz for the new messages that come into sight.
-        self.that(middle < usual + 34, f'opened in {opened:.0f} ms; a frame while scrolling: '
-                  f'median {middle:.0f} ms ({usual:.0f} ms with 10 turns), 95% {worst:.0f} ms; '
-                  f'a letter typed: {typed:.1f} ms')
-        b.run(STUB, [{'choices': [{'index': 0, 'delta': {'content': f'word{i} '}}]}
-                     for i in range(400)], False, 200)
-        start = time.monotonic()
-        self.ask('One more')
-        seconds = time.monotonic() - start
-        self.that(True, f'an answer of 400 events below them takes {seconds:.2f} s')
-        b.run(UNSTUB)
+        check_long_history(self)
 
     def appearance(self):
         b = self.b
