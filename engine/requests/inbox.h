@@ -95,9 +95,8 @@ class Inbox {
   //
   // Compiles the rules of the job in the calling thread. Throws what LoadedModel::grammar() throws.
   Id add(Job job);
-  // Ends a request before its next pass. A pass in which no request decodes is abandoned; any other
-  // takes at most PromptPortion::kMostPass or 1.5 times a decode step. Does nothing if the request
-  // has ended.
+  // Ends a request before its next pass. A pass that reads a prompt is abandoned; any other is one
+  // decode step. Does nothing if the request has ended.
   void cancel(Id id);
   void resume();  // a job's `hold` was cleared
   // Calls `work` between two passes, in the thread that makes them, and returns when it has ended.

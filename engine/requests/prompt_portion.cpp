@@ -63,12 +63,15 @@ PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, b
   if (!is_new(step)) return {0, true};
   const double one_reads = most_slowdown_ * step.value(),
                half = (1 + most_slowdown_) / 2 * step.value(),
-               pass = std::min(one_reads, std::max(half, kMostPass)),
                between =
                    std::max(one_reads, std::min(std::ldexp(step.value(), reading), kMostBetween)),
-               left = between - pass - alone_;
-  if (left > 0 && seconds_of(alone_costs_, kFirst) <= left)
+               left = between - one_reads - alone_;
+  const double known = seconds_of(alone_costs_, kFirst),
+               least = known > 0 ? known : seconds_of(shared_costs_, kFirst);
+  if (left > 0 && least <= left)
     return {largest(alone_costs_, std::min(left, alone), kLeast, most), false};
+  const double pass = shared ? std::min(one_reads, std::max(half, kMostPass))
+                             : std::max(one_reads, between - alone_);
   return {largest(shared_costs_, pass - step.value(), kLeast, most), true};
 }
 

@@ -11,8 +11,9 @@
 //
 // While w requests wait for their first token, the time from one decode step to the next may be 2^w
 // steps, within kMostBetween: the last of a group of requests waits for all prompts before its own.
-// What the pass with the step does not use of that time goes to passes of prompts alone, which are
-// abandoned when a request is cancelled.
+// Passes of prompts alone fill that time up to `most_slowdown` steps, which the pass with the step
+// takes. Where no such pass fits, the pass with the step takes all of it. Every pass that reads a
+// prompt is abandoned when a request is cancelled, so its pages are free within 100 ms.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -21,15 +22,14 @@ namespace chaski {
 
 class PromptPortion {
  public:
-  // While one request reads, the time between two decode steps is at most `most_slowdown` steps.
-  // The pass with the step takes no longer than that. If that is longer than kMostPass, half of the
-  // slow-down or kMostPass is its limit, whichever is longer. A portion has at least kLeast tokens.
-  // 0: no limit.
+  // While one request reads, the time between two decode steps is at most `most_slowdown` steps. A
+  // portion has at least kLeast tokens. 0: no limit.
   explicit PromptPortion(double most_slowdown) : most_slowdown_(most_slowdown) {}
 
-  // Pages of a cancelled request are free after the pass that runs, within 100 ms.
+  // Of a pass, if other engines wait for its end. A pass with a decode step may take half of the
+  // slow-down.
   static constexpr double kMostPass = 0.08;  // seconds
-  // Of passes in which no request decodes. They are abandoned when a request is cancelled.
+  // Of passes in which no request decodes.
   static constexpr double kMostReading = 0.25;  // seconds
   // Between decode steps, however many requests wait for their first token, unless one request may
   // already take longer.

@@ -168,7 +168,7 @@ std::vector<Extension> Scheduler::extensions() {
       if (!reads) drafted += int(out.back().size()) - 1;
     }
   }
-  if (abandon_ && (decoding == 0 || !choice.decodes) && !abandoned_)
+  if (abandon_ && choice.prompt > 0 && reading > 0 && !abandoned_)
     for (Extension& one : out) one.interrupt = abandon_;
   return out;
 }

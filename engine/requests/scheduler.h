@@ -16,8 +16,8 @@ namespace chaski {
 class Scheduler {
  public:
   // `budget`: most tokens of a pass, without draft tokens, while a request decodes; 0: as many as a
-  // pass can have. `most_slowdown`: as in PromptPortion. `abandon`: a pass in which no request
-  // decodes is abandoned when it is set, and its tokens are read again; the pass after it is not.
+  // pass can have. `most_slowdown`: as in PromptPortion. `abandon`: a pass that reads a
+  // prompt is abandoned when it is set, and its tokens are read again; the pass after it is not.
   // Without `abandon`, a pass is abandoned when all its requests are interrupted.
   explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0, double most_slowdown = 0,
                      const std::atomic<bool>* abandon = nullptr);

@@ -245,15 +245,14 @@ TEST_CASE(
 }
 
 TEST_CASE("serving: the more requests wait for a first token, the more of the time goes to them") {
-  constexpr double kToken = 0.001;  // seconds
   // The longest time between decode steps, and the share of the time without them.
-  const auto measure = [&](double step, int waiting) {
+  const auto measure = [&](double step, int waiting, double token = 0.001) {
     PromptPortion portion(2);
     double since = 0, longest = 0, all = 0;
     int steps = 0;
     for (int i = 0; i < 400; ++i) {
       const PromptPortion::Choice choice = portion.next(4, waiting, 512);
-      const double seconds = (choice.decodes ? step : 0.003) + kToken * choice.prompt;
+      const double seconds = (choice.decodes ? step : 0.003) + token * choice.prompt;
       portion.learn(choice.decodes ? 4 : 0, choice.prompt, seconds);
       if (!choice.decodes) CHECK(seconds <= PromptPortion::kMostReading * 1.001);
       since += seconds, all += seconds, steps += choice.decodes;
@@ -271,9 +270,42 @@ TEST_CASE("serving: the more requests wait for a first token, the more of the ti
   CHECK(measure(0.02, 3).second > 0.75);
   CHECK(measure(0.02, 15).second > 0.85);
   CHECK(measure(0.02, 60).first > 0.4);
-  // A long step: the passes with it stay short enough for a cancel, the rest goes to other passes.
   CHECK(measure(0.2, 1).second > 0.4);
   CHECK(measure(0.4, 15).first <= 0.81);
+  // A large model: no pass of a prompt alone fits, so the pass with the step reads as much as it
+  // may.
+  CHECK(measure(0.075, 1, 0.012).second > 0.45);
+  CHECK(measure(0.075, 2, 0.012).second > 0.7);
+}
+
+TEST_CASE("serving: a pass that reads a prompt next to a decode step is abandoned for a cancel") {
+  const auto engine = on_two_threads();
+  std::atomic<bool> abandon = false;
+  Scheduler scheduler(engine, 0, 2, &abandon);
+  Request decodes(*engine, prompt_for(*engine, 1), drawn(0, 1, 100), kUnheard);
+  scheduler.add(decodes);
+  while (!decodes.begun()) scheduler.step();
+  for (int i = 0; i < 3; ++i) scheduler.step();  // the time of a step is known
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 300; ++i) prompt.push_back(TokenId(10 + i % 200));
+  Request reads(*engine, prompt, drawn(0, 1, 2), kUnheard);
+  scheduler.add(reads);
+  const auto read = [&] { return scheduler.totals().prompt_tokens; };
+  const int64_t before = read();
+  while (read() == before) scheduler.step();
+  REQUIRE(!reads.begun());
+  const int64_t known = read();
+  const size_t tokens = decodes.so_far().tokens.size();
+  abandon = true;
+  scheduler.step();
+  CHECK(read() == known);
+  CHECK(decodes.so_far().tokens.size() == tokens);
+  scheduler.step();  // the next one is not
+  CHECK(read() > known);
+  abandon = false;
+  while (scheduler.step()) {
+  }
+  CHECK(reads.so_far().tokens.size() == 2);
 }
 
 }  // namespace
