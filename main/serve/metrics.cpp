@@ -115,6 +115,8 @@ void Metrics::add_answer(const GenerateResult& r, const TokenTimes& times) {
   prompt_tokens_ += uint64_t(std::max(0, r.known_tokens - r.cached_tokens));
   tokens_ += r.tokens.size();
   drafted_ += uint64_t(r.drafted), accepted_ += uint64_t(r.accepted);
+  if (!r.drafted_at.empty()) drafts_ += uint64_t(r.drafted_at[0]);
+  longest_ = std::max(longest_, uint64_t(r.known_tokens) + r.tokens.size());
   prompt_seconds_ += r.prompt_seconds, decode_seconds_ += r.decode_seconds;
 }
 
@@ -123,11 +125,20 @@ std::string Metrics::text(const Moment& m) const {
   constexpr const char *kCounter = "counter", *kGauge = "gauge";
   Writer w;
   w.put("llamacpp:prompt_tokens_total", kCounter, "Prompt tokens read", prompt_tokens_);
+  w.put("llamacpp:prompt_tokens_cached_total", kCounter, "Prompt tokens that were not read",
+        cached_tokens_);
   w.put("llamacpp:prompt_seconds_total", kCounter, "Time for prompts", prompt_seconds_);
   w.put("llamacpp:tokens_predicted_total", kCounter, "Tokens generated", tokens_);
   w.put("llamacpp:tokens_predicted_seconds_total", kCounter, "Time for generation",
         decode_seconds_);
   w.put("llamacpp:n_decode_total", kCounter, "Passes", m.facts.counts.passes);
+  w.put("llamacpp:n_tokens_max", kCounter, "Tokens of the longest sequence", longest_);
+  w.put("llamacpp:spec_decode_num_drafts_total", kCounter, "Drafts that were verified", drafts_);
+  w.put("llamacpp:spec_decode_num_draft_tokens_total", kCounter, "Draft tokens", drafted_);
+  w.put("llamacpp:spec_decode_num_accepted_tokens_total", kCounter,
+        "Draft tokens that were accepted", accepted_);
+  w.put("llamacpp:n_busy_slots_per_decode", kGauge, "Requests in a pass, on average",
+        rate(double(m.facts.totals.widths), double(m.facts.totals.passes)));
   w.put("llamacpp:prompt_tokens_seconds", kGauge, "Prompt tokens per second",
         rate(double(prompt_tokens_), prompt_seconds_));
   w.put("llamacpp:predicted_tokens_seconds", kGauge, "Generated tokens per second of an answer",

@@ -51,8 +51,8 @@ class Metrics {
   mutable std::mutex mutex_;
   std::map<int, uint64_t> requests_;  // by status
   Histogram first_token_, between_tokens_;
-  uint64_t gone_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0, drafted_ = 0,
-           accepted_ = 0;
+  uint64_t gone_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, tokens_ = 0;
+  uint64_t drafts_ = 0, drafted_ = 0, accepted_ = 0, longest_ = 0;  // longest: tokens of a sequence
   double prompt_seconds_ = 0, decode_seconds_ = 0;
 };
 

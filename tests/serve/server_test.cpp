@@ -68,6 +68,27 @@ TEST_CASE("serve/metrics say when the server started") {
   CHECK(started > std::time(nullptr) - 3600);
 }
 
+TEST_CASE("serve/metrics count drafts, cached tokens and widths by llama-server's names") {
+  const Serving server({"--no-log"});
+  const std::string prompt =
+      "Once upon a time there was a big red ball and a dog. They played in the park all day.";
+  const json request = {{"prompt", prompt}, {"seed", 1}, {"max_tokens", 40}};
+  int64_t read = 0, cached = 0;
+  for (int i = 0; i < 2; ++i) {
+    const json timings = server.post("/v1/completions", request).json()["timings"];
+    read += timings["prompt_n"].get<int64_t>(), cached += timings["cache_n"].get<int64_t>();
+  }
+  CHECK(cached > 0);
+  CHECK(metric(server, "llamacpp:prompt_tokens_total") == read);
+  CHECK(metric(server, "llamacpp:prompt_tokens_cached_total") == cached);
+  CHECK(metric(server, "llamacpp:n_tokens_max") > 40);
+  CHECK(metric(server, "llamacpp:n_busy_slots_per_decode") == 1);
+  const double drafts = metric(server, "llamacpp:spec_decode_num_drafts_total"),
+               drafted = metric(server, "llamacpp:spec_decode_num_draft_tokens_total");
+  CHECK(drafts <= drafted);
+  CHECK(metric(server, "llamacpp:spec_decode_num_accepted_tokens_total") <= drafted);
+}
+
 TEST_CASE("serve/eight clients at once get the texts that each gets alone") {
   std::vector<std::string> expected;
   for (int i = 0; i < 8; ++i)
