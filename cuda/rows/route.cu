@@ -72,7 +72,7 @@ __global__ void route(RouteArgs a) {
     last = best;
     const auto expert = int32_t(~uint32_t(best));
     sum = sum + scores[expert];
-    if (threadIdx.x == 0) experts[i] = expert, weights[i] = scores[expert];
+    if (threadIdx.x == 0) experts[i] = expert / a.op.sharing, weights[i] = scores[expert];
   }
   if (threadIdx.x > 0) return;
   sum = sum < Route::kLeastSum ? Route::kLeastSum : sum;

@@ -1,7 +1,8 @@
 // The router of a mixture of experts: which experts compute a token, and the weights of their
 // results.
 //   in 0 x (rows, experts); in 1 bias (1, experts) if `bias`
-//   -> out 0 the chosen experts (rows, k) i32, out 1 their weights (rows, k)
+//   -> out 0 the chosen experts (rows, k) i32, each divided by `sharing`: neighbouring experts that
+//      share something have one number; out 1 their weights (rows, k)
 // 1. The score of an expert is the sigmoid of its x, or its part of the soft-max of the row.
 // 2. The k experts with the largest score + bias are chosen, largest first, as top_k does. If there
 //    are several groups of neighbouring experts, only those in the `kept` best groups take part. A
@@ -25,6 +26,7 @@ struct Route {
   int k = 1, groups = 1, kept = 1;
   bool bias = false, normalised = false;
   float scale = 1;
+  int sharing = 1;
 
   static ValueKind kind_out(size_t i) { return i == 0 ? ValueKind::i32 : ValueKind::f32; }
   const float* biases(const OpArgs& a) const { return bias ? a.in[1].floats() : nullptr; }
@@ -37,6 +39,7 @@ struct Route {
     ENSURE(k > 0 && k <= in[0].cols / groups * kept,
            "k must be at most the experts that take part");
     ENSURE(!bias || in[1] == (Shape{1, in[0].cols}), "every expert must have a bias");
+    ENSURE(sharing > 0 && in[0].cols % sharing == 0, "every number must have as many experts");
     return {{in[0].rows, k}, {in[0].rows, k}};
   }
   Cost cost(const OpArgs&) const { return {}; }
@@ -85,6 +88,7 @@ struct Route {
     sum = sum < kLeastSum ? kLeastSum : sum;
     for (int i = 0; i < k; ++i)
       weights[i] = (normalised ? scores[best[i]] / sum : scores[best[i]]) * scale;
+    for (int i = 0; i < k; ++i) best[i] /= sharing;
   }
 
   void reference(const OpArgs& a) const {
@@ -111,7 +115,8 @@ struct Route {
             {{Score::soft_max, one, 3, 4, 2, false, false, 16}, {{{7, 24}}}},
             {{Score::sigmoid, two, 6, 1, 1, true, true, 2.5f}, {{{3, 64}}, row(64)}},
             {{Score::sigmoid, two, 3, 4, 2, true, true, 1.5f}, {{{7, 24}}, row(24)}},
-            {{Score::sigmoid, two, 1, 3, 1, false, false}, {{{2, 6}}}}};
+            {{Score::sigmoid, two, 1, 3, 1, false, false}, {{{2, 6}}}},
+            {{Score::soft_max, two, 4, 1, 1, false, true, 1, 3}, {{{5, 36}}}}};
   }
 };
 

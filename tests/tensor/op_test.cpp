@@ -215,7 +215,8 @@ TEST_CASE("op: route drops groups, and of equal scores chooses the first") {
                         {{soft_max, two, 3}, {3, 5, 0}},
                         {{sigmoid, two, 3, 4, 2}, {0, 1, 6}},  // groups 0 and 3
                         {{sigmoid, one, 3, 4, 2}, {3, 5, 2}},  // groups 1 and 2
-                        {{sigmoid, one, 1, 4, 1}, {3}}};
+                        {{sigmoid, one, 1, 4, 1}, {3}},
+                        {{soft_max, two, 3, 1, 1, false, true, 1, 2}, {1, 2, 0}}};
   for (const auto& [op, wanted] : all) {
     std::vector<int32_t> got(size_t(op.k));
     std::vector<float> weights(size_t(op.k));
