@@ -21,10 +21,14 @@ struct Reader {
       fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, name, found, key.least,
            key.most);
   }
-  void expect_above_zero(const std::string& name, double found) const {
-    // a NaN or an infinity would be in every logit
+  // A NaN or an infinity would be in every logit.
+  void expect_number(const std::string& name, double found) const {
     if (key.above_zero && !(found > 0 && std::isfinite(found)))
       fail(Exit::bad_file, "{}: {} is {}, expected a number above 0", meta.origin, name, found);
+    const bool bounded = std::isfinite(key.least_number) && std::isfinite(key.most_number);
+    if (bounded && !(found >= key.least_number && found <= key.most_number))
+      fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, name, found,
+           key.least_number, key.most_number);
   }
   template <class T>
   void whole(T* member) const {
@@ -35,7 +39,7 @@ struct Reader {
   template <class T>
   void real(T* member) const {
     const double found = meta.number(key.ours);
-    expect_above_zero(key.ours, found);
+    expect_number(key.ours, found);
     *member = static_cast<T>(found);
   }
   void operator()(int64_t* member) const { whole(member); }
@@ -60,7 +64,7 @@ struct Reader {
     expect_count(found.size(), each.count());
     each.list->clear();
     for (size_t i = 0; i < found.size(); ++i) {
-      expect_above_zero(fmt::format("{}[{}]", key.ours, i), found[i]);
+      expect_number(fmt::format("{}[{}]", key.ours, i), found[i]);
       each.list->push_back(float(found[i]));
     }
   }
@@ -108,10 +112,14 @@ Key& Key::hf_word(std::string theirs, std::string ours_is) {
 Key& Key::converted_from_hf(std::function<Given(double)> convert) {
   return from_hf = std::move(convert), *this;
 }
+Key& Key::converted_from_hf_integer(std::function<Given(int64_t)> convert) {
+  return from_hf_integer = std::move(convert), *this;
+}
 Key& Key::or_one(std::function<Given(int64_t)> list_of) {
   return from_one = std::move(list_of), *this;
 }
 Key& Key::range(int64_t low, int64_t high) { return least = low, most = high, *this; }
+Key& Key::between(double low, double high) { return least_number = low, most_number = high, *this; }
 Key& Key::positive() { return above_zero = true, *this; }
 Key& Key::optional() { return can_be_absent = true, *this; }
 Key& Key::when(std::function<bool()> condition) { return applies = std::move(condition), *this; }

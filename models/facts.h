@@ -2,6 +2,7 @@
 // Loader, importers, GGUF export, quantizer and random models walk these lists, so none of them
 // knows a key or a tensor by name. models/arch/llama.cpp is an example.
 #pragma once
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -58,8 +59,10 @@ struct Key {
   Member member;
   int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer, or of each item
   bool above_zero = false;                      // the number must be positive and finite
-  bool can_be_absent = false;                   // if absent, the member keeps its value
-  bool hf_filled = false;                       // a shorter list of config.json ends in zeros
+  double least_number = -INFINITY, most_number = INFINITY;  // of a number, or of each item
+  bool can_be_absent = false;                               // if absent, the member keeps its value
+  bool hf_filled = false;    // a shorter list of config.json ends in zeros
+  bool hf_by_layer = false;  // config.json may have a list with the same integer for each layer
   bool hf_required = false, hf_no_null = false, hf_no_empty = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
   std::optional<Given> hf_null;      // the meaning of null there, if it differs from absent
@@ -69,6 +72,7 @@ struct Key {
   // Converts a number of config.json that has another meaning: a fraction of a head into a number
   // of channels.
   std::function<Given(double)> from_hf;
+  std::function<Given(int64_t)> from_hf_integer;  // the same of an integer
   // Expands a single integer of a foreign file into a list, for example "every sixth layer".
   std::function<Given(int64_t)> from_one;
   std::vector<std::pair<std::string, std::string>> hf_words;  // Hugging Face's word, ours
@@ -108,10 +112,14 @@ struct Key {
   }
   // config.json may have fewer items of a list of integers; the others are zeros.
   Key& filled_in_hf() { return hf_filled = true, *this; }
+  // config.json may have a list of the same integer for each layer.
+  Key& by_layer_in_hf() { return hf_by_layer = true, *this; }
   Key& hf_word(std::string theirs, std::string ours_is);
   Key& converted_from_hf(std::function<Given(double)> convert);
+  Key& converted_from_hf_integer(std::function<Given(int64_t)> convert);
   Key& or_one(std::function<Given(int64_t)> list_of);
   Key& range(int64_t low, int64_t high);
+  Key& between(double low, double high);  // of a number, or of each item
   Key& positive();
   Key& optional();
   // The default if no file has the key: a value, or a function that computes it. Importers write it
@@ -194,9 +202,9 @@ class Keys {
                  std::function<bool(int64_t)> wanted) {
     layers.push_back({std::move(place), std::move(reason), std::move(keys), std::move(wanted)});
   }
-  // For a list of texts: every item must be this text.
-  void hf_expects_each(std::string place, std::string text) {
-    conditions.push_back({{std::move(place)}, {std::move(text)}, true, ""});
+  // In a list every item must be this value.
+  void hf_expects_each(std::string place, Given value) {
+    conditions.push_back({{std::move(place)}, {std::move(value)}, true, ""});
   }
   void hf_tensors(std::string flag, std::vector<std::string> endings, bool usual = false) {
     tensors.push_back({std::move(flag), std::move(endings), usual});

@@ -52,6 +52,7 @@ class Deci : public LayerHeads {
     k.numbers(ffn_parts, "feed_forward_parts", [this] { return n_layers; })
         .not_in_gguf()
         .in_hf("block_configs[].ffn.ffn_mult")
+        .between(0, 1e4)
         .optional();
     layer_keys(k, 0);
     k["head_count"].not_in_hf().otherwise(

@@ -59,6 +59,7 @@ class GraniteSwa : public Granite {
     k.numbers(layer_thetas, "rope_layer_thetas", [this] { return n_layers; })
         .not_in_gguf()
         .in_hf("layer_rope_theta")
+        .between(0, 1e12)
         .optional();
     k.flags(turned, "rope_layers", n_layers)
         .in_gguf("attention.rope_pattern")

@@ -39,15 +39,15 @@ class HunyuanMoe : public HunyuanDense {
   void keys(Keys& k) override {
     HunyuanDense::keys(k);
     expert_keys(k, {"num_experts", "num_local_experts"});
-    k["expert_used_count"].in_hf({"moe_topk", "num_experts_per_tok"});
-    k.hf_expects({"num_experts_per_tok"}, {chosen});
+    k["expert_used_count"].in_hf({"moe_topk", "num_experts_per_tok"}).by_layer_in_hf();
+    k.hf_expects_each("num_experts_per_tok", chosen);
     expert_width_key(k);
     k["expert_feed_forward_length"].in_hf("intermediate_size");
-    k.hf_expects({"moe_intermediate_size"}, {expert_ffn});
+    k.hf_expects_each("moe_intermediate_size", expert_ffn);
     k.integer(shared_ffn, "expert_shared_feed_forward_length")
         .in_hf("intermediate_size")
         .range(2, 1 << 22);
-    k.hf_expects({"num_shared_expert"}, {int64_t{1}});
+    k.hf_expects_each("num_shared_expert", int64_t{1});
   }
 };
 

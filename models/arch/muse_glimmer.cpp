@@ -44,6 +44,7 @@ class MuseGlimmer : public Decoder {
     k.numbers(layer_thetas, "rope_layer_thetas", [this] { return n_layers; })
         .not_in_gguf()
         .in_hf("layer_rope_theta")
+        .between(0, 1e12)
         .hf_otherwise([this] {
           std::vector<double> thetas;
           for (int64_t i = 0; i < n_layers; ++i) thetas.push_back(is_near(i) ? rope.theta : 0);

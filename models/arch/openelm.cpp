@@ -27,6 +27,7 @@ class OpenElm : public LayerHeads {
         .not_in_gguf()
         .in_hf("ffn_multipliers")
         .positive()
+        .between(0, 1e4)
         .optional();
     k.integer(ffn_divisor, "feed_forward_divisor")
         .not_in_gguf()

@@ -152,14 +152,20 @@ void Decoder::scaling_keys(Keys& k) {
       .in_hf(rope_places("high_freq_factor"))
       .when(llama3)
       .positive();
+  // In config.json 0 means the default.
+  const auto or_else = [](double usual) {
+    return [usual](double found) { return Given(found == 0 ? usual : found); };
+  };
   k.number(rope.beta_fast, "rope_beta_fast")
       .in_gguf("rope.scaling.yarn_beta_fast")
       .in_hf(rope_places("beta_fast"))
+      .converted_from_hf(or_else(RopeSpec().beta_fast))
       .when(yarn)
       .optional();
   k.number(rope.beta_slow, "rope_beta_slow")
       .in_gguf("rope.scaling.yarn_beta_slow")
       .in_hf(rope_places("beta_slow"))
+      .converted_from_hf(or_else(RopeSpec().beta_slow))
       .when(yarn)
       .optional();
   k.flag(rope.truncate, "rope_truncate")

@@ -19,7 +19,7 @@ void Mla::latent_keys(Keys& k) {
       .in_gguf("attention.head_count")
       .in_hf("num_attention_heads")
       .range(1, 4096);
-  k.hf_expects({"num_key_value_heads"}, {int64_t{heads}});
+  k.hf_expects({"num_key_value_heads"}, {int64_t{heads}}, "num_attention_heads, ");
   rope_keys(k);
   k["rope_dim"].in_hf("qk_rope_head_dim").hf_otherwise(int64_t{64});
   const auto yarn = [this] { return rope.scaling == RopeScaling::yarn; };
@@ -37,7 +37,7 @@ void Mla::latent_keys(Keys& k) {
   k.integer(head_dim, "head_dim")
       .in_gguf("attention.key_length_mla")
       .in_hf("qk_nope_head_dim")
-      .converted_from_hf([this](double n) { return Given(int64_t(n) + rope.dim); })
+      .converted_from_hf_integer([this](int64_t n) { return Given(n + rope.dim); })
       .hf_otherwise([this] { return int64_t{128} + rope.dim; })
       .gguf_otherwise([this] { return key_length; })
       .range(2, 1 << 20);
@@ -62,6 +62,7 @@ void Mla::latent_keys(Keys& k) {
   k.integer(ffn, "feed_forward_length").in_hf("intermediate_size").range(2, 1 << 22);
   k.integer(vocab, "vocab_size").in_hf("vocab_size").range(2, 1 << 24);
   k.hf_expects({"attention_bias"}, {false});
+  k.hf_expects({"head_dim"}, {int64_t{rope.dim}});  // as transformers writes it
   kv_heads = 1;
 }
 

@@ -1,7 +1,9 @@
 // Malformed Hugging Face folders: safetensors, shards, config.json and tokenizer files, each with
 // one defect. Each must be refused with one Error that names the file.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "models/architecture.h"
 #include "tests/kit/import_support.h"
 
 namespace chaski::test {
@@ -290,6 +292,39 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\", \"odd\"");
   check_golden("gemma3", "model.window_layers has 3 entries, expected 4",
                "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\"");
+}
+
+TEST_CASE("bad/config.json with numbers out of range, with parts of integers, and with lists") {
+  const auto first = [](const std::string& model, const std::string& part, const std::string& key,
+                        const std::string& found, const std::string& value) {
+    check_golden(model, part, "\"" + key + "\": " + found, "\"" + key + "\": " + value);
+  };
+  first("granite_swa", "model.rope_layer_thetas[0] is -1, expected 0 to 1000000000000",
+        "layer_rope_theta", "[0.0", "[-1");
+  first("muse_glimmer", "model.rope_layer_thetas[0] is 1e+300, expected 0 to 1000000000000",
+        "layer_rope_theta", "[0.0", "[1e300");
+  first("openelm", "model.feed_forward_parts[0] is 1e+300, expected 0 to 10000", "ffn_multipliers",
+        "[0.5", "[1e300");
+  first("deci", "model.feed_forward_parts[0] is 1e+300, expected 0 to 10000", "ffn_mult", "4.0",
+        "1e300");
+  first("deepseek_v3", "qk_nope_head_dim is 16.5, expected an integer", "qk_nope_head_dim", "16",
+        "16.5");
+  first("ernie4_5_moe", "moe_num_shared_experts is 1.5, expected an integer",
+        "moe_num_shared_experts", "2", "1.5");
+  // Only Hunyuan's numbers of experts may be lists, with the same number for each layer.
+  first("hunyuan_moe", "hidden_size is an array, expected an integer", "hidden_size", "32",
+        "[32, 32]");
+  first("hunyuan_moe", "moe_topk is an array, expected the same in all layers", "moe_topk",
+        "[3, 3]", "[3, 2]");
+  first("hunyuan_moe", "num_shared_expert[1] is 2, expected 1", "num_shared_expert", "[1, 1]",
+        "[1, 2]");
+  first("glm4moe", "first_k_dense_replace is an array, expected an integer",
+        "first_k_dense_replace", "1", "[1, 1, 1]");
+
+  ModelSource source = import_model(golden("models/granite_swa"));
+  source.meta.set_floats("model.rope_layer_thetas", {0, 1e4, 1e4, 1e4, NAN});
+  CHECK(contains(error_of([&] { model_of(source.meta); }).what(),
+                 "model.rope_layer_thetas[4] is nan, expected 0 to 1000000000000"));
 }
 
 TEST_CASE("bad/config.json with features that the graphs do not have") {

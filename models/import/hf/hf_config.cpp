@@ -176,11 +176,10 @@ int64_t one_integer(const Json& value) {
 
 Given read(const Key& key, const Json& value) {
   if (key.from_one && value.is_integer()) return key.from_one(value.integer());
-  if (key.from_hf) {
-    constexpr double kMost =
-        1e12;  // large enough: the result stays an integer even if multiplied by a million
+  if (key.from_hf || key.from_hf_integer) {
+    constexpr double kMost = 1e12;  // a product with a width of 2^22 stays an int64
     if (!(std::fabs(value.number()) <= kMost)) value.wrong(fmt::format("up to {}", kMost));
-    return key.from_hf(value.number());
+    return key.from_hf ? key.from_hf(value.number()) : key.from_hf_integer(value.integer());
   }
   if (key.kind == Kind::text) return word_of(key, value);
   if (key.kind == Kind::flag) return value.boolean(false);
@@ -193,7 +192,7 @@ Given read(const Key& key, const Json& value) {
   }
   if (key.kind == Kind::flags) return flags_of(key, value);
   if (key.kind == Kind::numbers) return numbers_of(value);
-  return one_integer(value);
+  return key.hf_by_layer ? one_integer(value) : value.integer();
 }
 
 // The value null at one of the key's places.
@@ -241,7 +240,7 @@ std::string text_of(const Given& given) {
 bool equals(const Json& value, const Given& given) {
   if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
   if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
-  if (auto* whole = std::get_if<int64_t>(&given)) return one_integer(value) == *whole;
+  if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
   if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
   if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
   if (auto* list = std::get_if<std::vector<double>>(&given)) return numbers_of(value) == *list;
