@@ -20,7 +20,8 @@ class Gemma4 : public GemmaN {
     Linear scale;  // factor of the layer's output: one number
     Linear ffn_own_norm, experts_norm, experts_outer_norm;
     Linear router, router_norm;  // router_norm: a factor for each channel
-    Linear gate, up, down, expert_scale;
+    ExpertMatrices mixture;
+    Linear expert_scale;
   };
   std::vector<Scaled> layers;
   // Of layers without a window, if config.json has it: in any model, and in models with k_is_v.
@@ -134,9 +135,10 @@ class Gemma4 : public GemmaN {
           .in_hf("experts.gate_up_proj", order)
           .in_gguf("ffn_gate_up_exps", order);
     };
-    of_both(l.gate, "ffn_gate_exps", 0);
-    of_both(l.up, "ffn_up_exps", expert_ffn);
-    add(l.down, "ffn_down_exps", dim, expert_ffn).in_hf("experts.down_proj");
+    l.mixture.experts = experts;
+    of_both(l.mixture.gate, "ffn_gate_exps", 0);
+    of_both(l.mixture.up, "ffn_up_exps", expert_ffn);
+    add(l.mixture.down, "ffn_down_exps", dim, expert_ffn).in_hf("experts.down_proj");
     s.add(l.expert_scale, "ffn_down_exps.scale", 1, experts)
         .in_hf("router.per_expert_scale")
         .bare_in_hf();
@@ -187,13 +189,11 @@ class Gemma4 : public GemmaN {
     const Graph::Chosen c = g.top_k(linear(g, n, l.router), int(chosen));
     const ValueId weights =
         g.scale_chosen(g.soft_max(c.values, 1), c.experts, *l.expert_scale.weight);
-    const auto expert = [&](ValueId of, const Linear& w) {
-      return g.expert_matmul(of, *w.weight, int(experts), c.experts);
-    };
-    const ValueId in = rms_norm(g, x, l.experts_norm),
-                  gates = g.activate(Activation::gelu, expert(in, l.gate)), ups = expert(in, l.up);
-    const ValueId y = g.mix(expert(g.mul(gates, ups), l.down), weights);
-    return rms_norm(g, y, l.experts_outer_norm);
+    const ValueId all = consult_experts(g, rms_norm(g, x, l.experts_norm), l.mixture, c.experts,
+                                        [&](ValueId gates, ValueId ups) {
+                                          return g.mul(g.activate(Activation::gelu, gates), ups);
+                                        });
+    return rms_norm(g, g.mix(all, weights), l.experts_outer_norm);
   }
 
   std::vector<float> divisors_;

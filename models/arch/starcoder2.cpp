@@ -21,15 +21,10 @@ class StarCoder2 : public Gpt {
   void tensors(Slots& s) override {
     s.hf_prefix = "model.";
     embedding_slots(s, "embed_tokens");
-    for (int64_t i = 0; i < n_layers; ++i) {
-      Layer& l = layers[size_t(i)];
-      s.layer(i, "layers.");
-      norm_slot(s, l.attn_norm, "attn_norm", "input_layernorm", Bias::always);
-      attention_slots(s, l.attn, Bias::always, halves()).with(Bias::always);
-      norm_slot(s, l.ffn_norm, "ffn_norm", "post_attention_layernorm", Bias::always);
-      s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.c_fc").with(Bias::always);
-      s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.c_proj").with(Bias::always);
-    }
+    layer_slots(s,
+                {"layers.", "input_layernorm", nullptr, nullptr, "post_attention_layernorm",
+                 "mlp.c_fc", "mlp.c_proj"},
+                1, Bias::always);
     end_slots(s, "norm", Bias::always);
   }
 };

@@ -94,6 +94,7 @@ void Experts::feed_slots(Slots& s, int64_t i) {
   if (!has_experts(i)) return Llama::feed_slots(s, i);
   mixtures.resize(layers.size());
   Mixture& m = mixtures[size_t(i)];
+  m.experts = experts;
   const int64_t width = expert_ffn > 0 ? expert_ffn : ffn, rows = experts * width;
   s.add(m.router, "ffn_gate_inp", experts, dim)
       .in_hf(names.router)
@@ -134,25 +135,21 @@ void Experts::feed_slots(Slots& s, int64_t i) {
 ValueId Experts::feed(Graph& g, ValueId n, size_t i) const {
   if (!has_experts(int64_t(i))) return Llama::feed(g, n, i);
   const Mixture& m = mixtures[i];
-  const Graph::Routed c = choose(g, linear(g, n, m.router), m);
+  return consulted(g, n, linear(g, n, m.router), m);
+}
+
+ValueId Experts::consulted(Graph& g, ValueId n, ValueId scores, const Mixture& m) const {
+  const Graph::Routed c = choose(g, scores, m);
   const ValueId y = g.mix(consult(g, n, m, c.experts), c.weights);
   return shared_width() > 0 ? g.add(y, shared(g, n, m)) : y;
 }
 
-Graph::Routed Experts::choose(Graph& g, ValueId scores, const Mixture& m) const {
+Route Experts::route() const {
   Route r;
   r.score = gating == kSigmoid ? Route::Score::sigmoid : Route::Score::soft_max;
   r.rank = group_rank, r.groups = groups, r.kept = kept_groups;
   r.k = int(chosen), r.normalised = normalised, r.scale = expert_scale;
-  return g.route(scores, r, m.bias.weight);
-}
-
-ValueId Experts::consult(Graph& g, ValueId x, const Mixture& m, ValueId chosen_experts) const {
-  const auto expert = [&](ValueId of, const Linear& w) {
-    return g.expert_matmul(of, *w.weight, int(experts), chosen_experts, w.bias);
-  };
-  const ValueId gates = expert(x, m.gate), ups = expert(x, m.up);
-  return expert(gate(g, gates, ups), m.down);
+  return r;
 }
 
 ValueId Experts::shared(Graph& g, ValueId n, const Mixture& m) const {

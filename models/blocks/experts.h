@@ -12,6 +12,22 @@ namespace chaski {
 void expect_experts(const std::string& file, int64_t experts, int64_t chosen,
                     std::initializer_list<std::pair<const char*, int64_t>> widths);
 
+// The matrices of a mixture's experts, each kind in one tensor.
+struct ExpertMatrices {
+  int64_t experts = 0;
+  Linear gate, up, down;
+};
+// The experts' results of `x`, which has a row for each token or for each chosen expert.
+// `inner(gates, ups)` makes the inputs of their last matrices.
+template <class Inner>
+ValueId consult_experts(Graph& g, ValueId x, const ExpertMatrices& m, ValueId chosen, Inner inner) {
+  const auto expert = [&](ValueId of, const Linear& w) {
+    return g.expert_matmul(of, *w.weight, int(m.experts), chosen, w.bias);
+  };
+  const ValueId gates = expert(x, m.gate), ups = expert(x, m.up);
+  return expert(inner(gates, ups), m.down);
+}
+
 class Experts : public Llama {
  public:
   void agree(const std::string& file) const override;
@@ -70,17 +86,24 @@ class Experts : public Llama {
     return g.mul(g.silu(gates), ups);
   }
 
-  struct Mixture {
-    Linear router, bias, gate, up, down;
+  struct Mixture : ExpertMatrices {
+    Linear router, bias;
     GatedWeights shared;
     Linear shared_gate;
   };
   std::vector<Mixture> mixtures;
-  // The experts' results of `x`, which has a row for each token or for each chosen expert.
-  ValueId consult(Graph& g, ValueId x, const Mixture& m, ValueId chosen_experts) const;
+  ValueId consult(Graph& g, ValueId x, const ExpertMatrices& m, ValueId chosen_experts) const {
+    return consult_experts(g, x, m, chosen_experts,
+                           [&](ValueId gates, ValueId ups) { return gate(g, gates, ups); });
+  }
+  // What a mixture makes of `n`, with the scores of its router.
+  ValueId consulted(Graph& g, ValueId n, ValueId scores, const Mixture& m) const;
   ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
   // A token's experts and their weights.
-  virtual Graph::Routed choose(Graph& g, ValueId scores, const Mixture& m) const;
+  virtual Graph::Routed choose(Graph& g, ValueId scores, const Mixture& m) const {
+    return g.route(scores, route(), m.bias.weight);
+  }
+  Route route() const;
   virtual bool has_experts(int64_t layer) const { return experts > 0 && layer >= dense_layers; }
   int64_t shared_width() const { return shared_ffn > 0 ? shared_ffn : shared_count * expert_ffn; }
 };

@@ -14,8 +14,12 @@ void Gpt::layer_slots(Slots& s, const Names& hf, int64_t turns, Bias bias) {
     Layer& l = layers[size_t(i)];
     s.layer(i, hf.layers);
     norm_slot(s, l.attn_norm, "attn_norm", hf.attn_norm, bias);
-    fused_slots(s, l.attn, hf.qkv, turns, bias, true);
-    s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf(hf.attn_output).with(bias);
+    if (hf.qkv) {
+      fused_slots(s, l.attn, hf.qkv, turns, bias, true);
+      s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf(hf.attn_output).with(bias);
+    } else {
+      attention_slots(s, l.attn, bias, halves()).with(bias);
+    }
     norm_slot(s, l.ffn_norm, "ffn_norm", hf.ffn_norm, bias);
     s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf(hf.ffn_up).with(bias);
     s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf(hf.ffn_down).with(bias);
