@@ -23,8 +23,9 @@ class Dbrx : public Experts {
     k["head_dim"].not_in_hf();
     k["feed_forward_length"].in_hf("ffn_config.ffn_hidden_size");
     rope_keys(k);
+    // The authors' files have it here. transformers reads rope_parameters only.
     std::vector<std::string> theta = k["rope_theta"].hf;
-    theta.insert(theta.begin(), "attn_config.rope_theta");
+    theta.back() = "attn_config.rope_theta";
     k["rope_theta"].in_hf(theta);
     layer_norm_key(k);
     k["norm_epsilon"].not_in_hf().hf_otherwise(1e-5).otherwise(1e-5);
@@ -40,6 +41,8 @@ class Dbrx : public Experts {
         .otherwise(true);
     k.hf_expects({"ffn_config.moe_normalize_expert_weights"}, {1.0});
     k.hf_expects({"ffn_config.ffn_act_fn.name"}, {"silu"});
+    k.hf_expects({"head_dim"}, {int64_t{head_dim}});
+    k.hf_expects({"tie_word_embeddings"}, {false});
   }
 
   void tensors(Slots& s) override {

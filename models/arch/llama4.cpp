@@ -22,6 +22,8 @@ class Llama4 : public Experts {
     k["feed_forward_length"].in_hf("intermediate_size_mlp");
     rope_keys(k);
     k["rope_theta"].hf_otherwise(500000.0);
+    // The norms of heads come after the rotation and would remove yarn's factor on cos and sin.
+    expect_scaling(k, {"default", "linear", "dynamic", "llama3"});
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
     expert_keys(k, {"num_local_experts"});
@@ -32,17 +34,22 @@ class Llama4 : public Experts {
         .in_hf("interleave_moe_layer_step")
         .range(1, 4096)
         .otherwise(int64_t{1});
-    k.flags(turned, "rope_layers", n_layers)
-        .not_in_gguf()
-        .in_hf("no_rope_layers")
-        .absent_if_empty_in_hf()
-        .otherwise([this] { return all_but_every(4); });
     k.integer(window, "attention_chunk_size")
         .in_gguf("attention.sliding_window")
         .in_hf("attention_chunk_size")
         .hf_null_is(int64_t{0})
         .range(0, 1 << 30)
         .otherwise(int64_t{8192});
+    // A GGUF file without blocks is of a model whose layers all have rotary positions.
+    k.flags(turned, "rope_layers", n_layers)
+        .not_in_gguf()
+        .in_hf("no_rope_layers")
+        .absent_if_empty_in_hf()
+        .gguf_otherwise([this] { return Given(usual_turns()); })
+        .otherwise([this] { return all_but_every(4); });
+    k.flag(unusual, "rope_layers_are_unusual").in_gguf_always(0).not_in_hf().otherwise([this] {
+      return turned != usual_turns();
+    });
     k.flags(windowed, "window_layers", n_layers)
         .in_gguf("attention.sliding_window_pattern")
         .in_hf("layer_types")
@@ -121,6 +128,9 @@ class Llama4 : public Experts {
     return list;
   }
 
+  std::vector<int64_t> usual_turns() const { return all_but_every(window == 0 ? 0 : 4); }
+
+  bool unusual = false;         // other layers turn than in GGUF files
   int64_t every = 1;            // layers from one with experts to the next
   std::vector<int64_t> turned;  // 1 for each layer with rotary positions, else 0
   bool normed = true, tuned = true;

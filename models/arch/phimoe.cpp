@@ -28,6 +28,9 @@ class PhiMoe : public Experts {
       for (const std::string& object : objects) list.push_back(object + "." + key);
       return list;
     };
+    std::vector<std::string> original = places("original_max_position_embeddings");
+    original.push_back("original_max_position_embeddings");
+    k["rope_original_context"].in_hf(original);
     // The factor on cos and sin, whatever the length.
     k["rope_attention_factor"].in_hf(places("long_mscale"));
     if (rope.scaling == RopeScaling::longrope)
