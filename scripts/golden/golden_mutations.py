@@ -133,7 +133,8 @@ def mutations(stored, full):
 
 
 # Keys of the parts that read images, which chaski does not run.
-OF_IMAGES = {"vision_config", "out_hidden_size", "projector_hidden_size", "projector_hidden_act"}
+OF_IMAGES = {"vision_config", "out_hidden_size", "projector_hidden_size", "projector_hidden_act", "image_token_id",
+             "video_token_id"}
 
 
 class Sweep:

@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 
 from golden_configs import GRANITE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SHORT, STABLELM
-from golden_experts import QWEN3MOE
+from golden_experts import DEEPSEEK_V2_LITE, QWEN3MOE
 from golden_weights import random_tensor, renamed, rng_for
 
 GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
@@ -85,6 +85,13 @@ QWEN3VL = {
                       "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4,
                       "deepstack_visual_indexes": [0]}} | IMAGES
 
+QWEN3VLMOE = QWEN3VL | {
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe", "tie_word_embeddings": False,
+    "text_config": QWEN3VL["text_config"] | {
+        "model_type": "qwen3_vl_moe_text", "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+        "decoder_sparse_step": 1, "mlp_only_layers": []},
+    "vision_config": QWEN3VL["vision_config"] | {"model_type": "qwen3_vl_moe"}}
+
 HUNYUAN_VL = without(HUNYUAN_DENSE, "rope_scaling", "torch_dtype") | {
     "architectures": ["HunYuanVLForConditionalGeneration"], "model_type": "hunyuan_vl",
     "rope_scaling": {"type": "xdrope", "alpha": 50.0, "factor": 1.0, "xdrope_section": [2, 2, 2, 2]},
@@ -148,6 +155,21 @@ JAIS = {
     "position_embedding_type": "alibi", "scale_attn_weights": True, "tie_word_embeddings": True, "vocab_size": 96,
     "torch_dtype": "float32"}
 
+PLM = without(LLAMA, "mlp_bias", "rope_scaling") | {
+    "architectures": ["PLMForCausalLM"], "model_type": "plm", "hidden_act": "relu2", "num_attention_heads": 4,
+    "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+    "v_head_dim": 16, "tie_word_embeddings": True, "use_sliding_window": False}
+
+SMALLTHINKER = without(ORION, "attention_bias", "hidden_act", "intermediate_size") | {
+    "architectures": ["SmallThinkerForCausalLM"], "model_type": "smallthinker", "head_dim": 16, "hidden_size": 32,
+    "num_hidden_layers": 4, "moe_enable_early_router": True, "moe_enable_secondary_experts": False, "moe_ffn_hidden_size": 16,
+    "moe_num_active_primary_experts": 3, "moe_num_primary_experts": 6, "moe_primary_router_apply_softmax": False,
+    "rope_layout": [0, 1, 1, 1], "sliding_window_layout": [0, 1, 1, 1], "sliding_window_size": 8}
+
+# A token reads three of eight experts. They are in groups of two, so two of the three may be of one group.
+GROVEMOE = without(QWEN3MOE, "sliding_window", "use_sliding_window") | {
+    "architectures": ["GroveMoeForCausalLM"], "model_type": "grove_moe", "num_experts": 8}
+
 
 # The classes that compute the models. Each function returns the model without weights.
 
@@ -155,12 +177,13 @@ def of_class(config):
     config = copy.deepcopy(config)
     kind = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     cls = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
-    more = {"experts_implementation": "eager"} if "num_experts" in config else {}
+    experts = any("experts" in key for key in text_of(config))
+    more = {"experts_implementation": "eager"} if experts else {}
     return cls.from_config(kind, attn_implementation="eager", dtype=torch.float32, **more)
 
 
 def llama(config):
-    return of_class(LLAMA | {k: config[k] for k in LLAMA if k in config and k != "rope_scaling"} |
+    return of_class(LLAMA | {k: config[k] for k in (*LLAMA, "head_dim") if k in config and k != "rope_scaling"} |
                     {"architectures": ["LlamaForCausalLM"], "model_type": "llama"})
 
 
@@ -286,6 +309,86 @@ def deci(config):
     return model
 
 
+def plm(config):
+    """Layers of DeepSeek V2 that are all dense, with Arcee's feed-forwards."""
+    layers = config["num_hidden_layers"]
+    model = of_class(without(DEEPSEEK_V2_LITE, "architectures", "rope_scaling") | {
+        k: config[k] for k in DEEPSEEK_V2_LITE if k in config and k not in ("architectures", "model_type", "hidden_act")} | {
+        "first_k_dense_replace": layers})
+    arcee = transformers.ArceeConfig(hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
+                                     hidden_act="relu2", mlp_bias=False)
+    for layer in model.model.layers:
+        layer.mlp = transformers.models.arcee.modeling_arcee.ArceeMLP(arcee)
+    return model
+
+
+def experts_of_qwen(experts, width, inner, act="silu"):
+    """transformers' experts of Qwen 3; the caller routes."""
+    kind = transformers.Qwen3MoeConfig(num_experts=experts, hidden_size=width, moe_intermediate_size=inner, hidden_act=act)
+    kind._experts_implementation = "eager"
+    return transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeExperts(kind)
+
+
+class EarlyRouter(nn.Module):
+    """A layer of Llama with experts. The router sees what comes into the layer; positions and window are its own."""
+
+    def __init__(self, layer, config, i):
+        super().__init__()
+        width, experts = config["hidden_size"], config["moe_num_primary_experts"]
+        self.input_layernorm, self.self_attn = layer.input_layernorm, layer.self_attn
+        self.post_attention_layernorm = layer.post_attention_layernorm
+        self.block_sparse_moe = nn.Module()
+        self.block_sparse_moe.primary_router = nn.Linear(width, experts, bias=False)
+        self.block_sparse_moe.experts = experts_of_qwen(experts, width, config["moe_ffn_hidden_size"], "relu")
+        self.config, self.turns = config, config["rope_layout"][i]
+        self.window = config["sliding_window_size"] if config["sliding_window_layout"][i] else None
+
+    def forward(self, x, attention_mask=None, position_embeddings=None, **rest):
+        cos, sin = position_embeddings if self.turns else [torch.full_like(p, n) for p, n in zip(position_embeddings, (1, 0))]
+        if self.window:
+            at = torch.arange(x.shape[1])
+            attention_mask = attention_mask.masked_fill(at[:, None] - at >= self.window, torch.finfo(x.dtype).min)
+        scores, chosen = self.block_sparse_moe.primary_router(x[0]).topk(self.config["moe_num_active_primary_experts"])
+        soft = self.config["moe_primary_router_apply_softmax"]
+        weights = scores.softmax(-1) if soft else scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True)
+        x = x + self.self_attn(self.input_layernorm(x), attention_mask=attention_mask, position_embeddings=(cos, sin), **rest)[0]
+        return x + self.block_sparse_moe.experts(self.post_attention_layernorm(x)[0], chosen, weights)[None]
+
+
+def smallthinker(config):
+    model = llama(config | {"intermediate_size": 16})
+    for i in range(config["num_hidden_layers"]):
+        model.model.layers[i] = EarlyRouter(model.model.layers[i], config, i)
+    return model
+
+
+class Grove(nn.Module):
+    """The experts of Qwen 3, and a small one for each two of them."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, self.chosen = config["hidden_size"], config["num_experts_per_tok"]
+        self.gate = nn.Linear(width, config["num_experts"], bias=False)
+        self.experts = experts_of_qwen(config["num_experts"], width, config["moe_intermediate_size"])
+        self.chunk_experts = experts_of_qwen(config["num_experts"] // 2, width, config["head_dim"])
+
+    def forward(self, x):
+        x = x[0]
+        weights, chosen = self.gate(x).softmax(-1).topk(self.chosen)
+        weights = weights / weights.sum(-1, keepdim=True)
+        out = self.experts(x, chosen, weights)
+        for i in range(self.chosen):  # two of one group count twice
+            out = out + 0.05 * self.chunk_experts(x, chosen[:, i:i + 1] // 2, weights[:, i:i + 1])
+        return out[None]
+
+
+def grovemoe(config):
+    model = of_class(without(config, "architectures") | {"model_type": "qwen3_moe"})
+    for layer in model.model.layers:
+        layer.mlp = Grove(config)
+    return model
+
+
 class Jais(nn.Module):
     """Of our own, from the model card and the paper (Sengupta et al. 2023): no class of transformers has these layers."""
 
@@ -381,13 +484,22 @@ def experts_layout(weights, config):
     for name, w in weights.items():
         stem, kind = name.rsplit(".", 1)
         parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(kind)
-        if ".experts." not in name:
+        if not stem.endswith("experts"):
             out[name] = w
             continue
         for i, expert in enumerate(w):
             for part, matrix in zip(parts, expert.chunk(len(parts))):
                 out[f"{stem}.{i}.{part}.weight"] = matrix.contiguous()
     return out
+
+
+def smallthinker_layout(weights, config):
+    return {k.replace("_proj.weight", ".weight") if ".experts." in k else k: w for k, w in experts_layout(weights, config).items()}
+
+
+def in_out_layout(weights, config):
+    """The matrices of experts are (in, out)."""
+    return {k: w.transpose(1, 2).contiguous() if ".experts." in k else w for k, w in weights.items()}
 
 
 def flat_layout(vision):
@@ -430,6 +542,13 @@ MODELS = {
     "openelm": ("heads and widths of each layer; transformers' Qwen 3, layer by layer", OPENELM, 24, openelm, openelm_layout),
     "deci": ("layers without attention, with a matrix instead, without feed-forward; transformers' Llama, layer by layer", DECI,
              24, deci, as_is),
+    "qwen3vlmoe": ("3 of 6 experts a token, all of a layer in two tensors, each (in, out); the rest as qwen3vl", QWEN3VLMOE, 24,
+                   of_class, in_out_layout),
+    "plm": ("latent attention, squares of relu; transformers' DeepSeek V2 with Arcee's feed-forwards", PLM, 24, plm, as_is),
+    "smallthinker": ("a router before the attention, 3 of 6 experts with relu, windows of 8, layers without positions; "
+                     "transformers' Llama with experts of Qwen 3", SMALLTHINKER, 32, smallthinker, smallthinker_layout),
+    "grovemoe": ("3 of 8 experts a token, and a small expert for each two; transformers' Qwen 3 with its experts used twice",
+                 GROVEMOE, 24, grovemoe, experts_layout),
     "jais": ("ALiBi, gated feed-forward, scaled rows and logits; a module of our own", JAIS, 24, Jais, jais_layout),
 }
 

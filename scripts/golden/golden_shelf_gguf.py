@@ -72,13 +72,22 @@ def mellum(writer, c, weights):
     writer.add_rope_scaling_yarn_beta_slow(ropes["full_attention"]["beta_slow"])
     writer.add_rope_freq_base_swa(ropes["sliding_attention"]["rope_theta"])
     writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+    expert_keys(writer, c)
+    return stacked(weights)
+
+
+def expert_keys(writer, c):
     writer.add_expert_count(c["num_experts"])
     writer.add_expert_used_count(c["num_experts_per_tok"])
     writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+
+
+def stacked(weights):
+    """One tensor for each kind of matrix of all experts of a layer."""
     out, experts = {}, {}
     for k, w in weights.items():
         parts = k.split(".")
-        if "experts" in parts:
+        if any(p.endswith("experts") for p in parts):
             experts.setdefault(".".join(parts[:5] + parts[6:]), {})[int(parts[5])] = w
         else:
             out[k] = w
@@ -119,6 +128,47 @@ def qwen3vl(writer, c, weights):
     qwen = qwen2vl(writer, c, weights)
     writer.add_num_deepstack_layers(1)
     return qwen
+
+
+def qwen3vlmoe(writer, c, weights):
+    expert_keys(writer, c)
+    out = {}
+    for k, w in qwen3vl(writer, c, weights).items():
+        if k.endswith("experts.gate_up_proj"):
+            gates, ups = w.transpose(1, 2).chunk(2, dim=1)
+            out |= {k.replace("gate_up", "gate") + ".weight": gates, k.replace("gate_up", "up") + ".weight": ups}
+        else:
+            out |= {k + ".weight": w.transpose(1, 2)} if k.endswith("experts.down_proj") else {k: w}
+    return out
+
+
+def plm(writer, c, weights):
+    common(writer, c)
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_kv_lora_rank(c["kv_lora_rank"])
+    writer.add_key_length(c["qk_nope_head_dim"] + c["qk_rope_head_dim"])
+    writer.add_value_length(c["v_head_dim"])
+    writer.add_rope_dimension_count(c["qk_rope_head_dim"])
+    return weights
+
+
+def smallthinker(writer, c, weights):
+    width = c["moe_ffn_hidden_size"]
+    common(writer, c | {"intermediate_size": width, "sliding_window": c["sliding_window_size"]})
+    expert_keys(writer, {"num_experts": c["moe_num_primary_experts"], "moe_intermediate_size": width,
+                         "num_experts_per_tok": c["moe_num_active_primary_experts"]})
+    soft = c["moe_primary_router_apply_softmax"]
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX if soft else gguf.ExpertGatingFuncType.SIGMOID)
+    return stacked(weights)
+
+
+def grovemoe(writer, c, weights):
+    common(writer, c)
+    expert_keys(writer, c)
+    writer.add_expert_chunk_feed_forward_length(c["head_dim"])
+    writer.add_experts_per_group(2)
+    writer.add_expert_group_scale(0.05)
+    return stacked(weights)
 
 
 def hunyuan_vl(writer, c, weights):
@@ -251,6 +301,8 @@ CONVERTERS = {
     "granite_swa": ("granite_swa", ARCH.GPT_OSS, granite_swa), "mellum": ("mellum", ARCH.QWEN3MOE, mellum),
     "muse_glimmer": ("muse-glimmer", ARCH.GEMMA3, muse_glimmer), "qwen2vl": ("qwen2vl", ARCH.QWEN2VL, qwen2vl),
     "qwen25vl": ("qwen2vl", ARCH.QWEN2VL, qwen2vl), "qwen3vl": ("qwen3vl", ARCH.QWEN3VL, qwen3vl),
+    "qwen3vlmoe": ("qwen3vlmoe", ARCH.QWEN3VLMOE, qwen3vlmoe), "plm": ("plm", ARCH.PLM, plm),
+    "smallthinker": ("smallthinker", ARCH.SMALLTHINKER, smallthinker), "grovemoe": ("grovemoe", ARCH.GROVEMOE, grovemoe),
     "hunyuan_vl": ("hunyuan_vl", ARCH.HUNYUAN_VL, hunyuan_vl), "orion": ("orion", ARCH.ORION, orion),
     "xverse": ("xverse", ARCH.XVERSE, xverse), "pangu_embedded": ("pangu-embedded", ARCH.PANGU_EMBED, pangu),
     "qwen": ("qwen", ARCH.QWEN, qwen), "refact": ("refact", ARCH.REFACT, refact),

@@ -96,6 +96,18 @@ TEST_CASE("export/gguf of scaled rotary positions") {
                  "model.rope_original_context is 16, which GGUF cannot store for dynamic scaling"));
 }
 
+TEST_CASE("import/gguf: all layers of a llama4 file without blocks have rotary positions") {
+  const TempFolder temp;
+  std::string file = read_file(golden("models/llama4/model.gguf"));
+  const auto turned = [&] {
+    return import_gguf(write_file(temp / "model.gguf", file)).meta.ints("model.rope_layers");
+  };
+  CHECK(turned() == std::vector<int64_t>{1, 1, 1, 0});
+  const std::string key = "llama4.attention.sliding_window";
+  file[file.find(key) + key.size() + 4] = 0;  // after the type
+  CHECK(turned() == std::vector<int64_t>{1, 1, 1, 1});
+}
+
 TEST_CASE("export/gguf in the shapes and under the names of other readers") {
   const Exported gemma3n("gemma3n");
   CHECK(gemma3n.dimensions("altup_proj.weight") == 3);
@@ -108,6 +120,17 @@ TEST_CASE("export/gguf in the shapes and under the names of other readers") {
   CHECK(values_of(tensor(codeshell, "output")) == values_of(tensor(codeshell, "token_embd")));
   CHECK(Exported("bitnet").has("bitnet.hidden_act"));
   CHECK(Exported("ernie4_5_moe").integer("ernie4_5-moe.interleave_moe_layer_step") == 1);
+  const auto unusual = [](const char* key) {
+    return [key](Metadata& meta) { meta.set_bool(key, true); };
+  };
+  const std::string thinker = refusal("smallthinker", unusual("model.layers_are_unusual"));
+  CHECK_MESSAGE(contains(thinker,
+                         "model.layers_are_unusual is true, which GGUF cannot store: its "
+                         "smallthinker models have false"),
+                thinker);
+  CHECK(contains(refusal("llama4", unusual("model.rope_layers_are_unusual")),
+                 "model.rope_layers_are_unusual is true, which GGUF cannot store: its llama4 "
+                 "models have false"));
   CHECK(contains(refusal("falcon_grouped", [](Metadata&) {}),
                  ".bias has no place in a GGUF file: its falcon models have none"));
 }
