@@ -1,6 +1,7 @@
 #include "engine/conversation/channels.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "engine/conversation/thoughts.h"
@@ -10,15 +11,32 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kOpens = "<think>\n", kCloses = "\n</think>\n\n", kEnd = "<|end|>",
-                           kChannel = "<|channel|>", kMessage = "<|message|>";
+                           kFunction = " to=functions.";
+constexpr std::string_view kCallEnds = "}\n</tool_call>";
 constexpr size_t kLongestHeader = 200;  // bytes; a longer one is text without marks
+
+// The function that a header addresses; empty: none.
+std::string_view function_of(std::string_view header) {
+  const size_t at = header.find(kFunction);
+  if (at == std::string_view::npos) return "";
+  header.remove_prefix(at + kFunction.size());
+  const auto is_of_name = [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+  };
+  return header.substr(0, size_t(std::ranges::find_if_not(header, is_of_name) - header.begin()));
+}
 
 }  // namespace
 
-std::string Channels::without_thought(const std::string& content) {
-  if (!content.starts_with(kOpens)) return content;
-  const size_t end = content.find(kCloses);
-  return end == std::string::npos ? "" : content.substr(end + kCloses.size());
+Channels::Content Channels::parts_of(std::string_view content) {
+  if (!content.starts_with(kOpens)) return {false, true, "", content};
+  content.remove_prefix(kOpens.size());
+  constexpr std::string_view kClose = kCloses.substr(0, kCloses.size() - 2);
+  const size_t end = content.find(kClose);
+  if (end == std::string_view::npos) return {true, false, content, ""};
+  std::string_view text = content.substr(end + kClose.size());
+  text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
+  return {true, true, content.substr(0, end), text};
 }
 
 std::string Channels::push(std::string_view piece) {
@@ -38,6 +56,7 @@ bool Channels::step(std::string& out) {
   out.append(held_, 0, certain);
   held_.erase(0, end == std::string::npos ? certain : end + kEnd.size());
   if (end == std::string::npos) return false;
+  if (where_ == Where::call) out += kCallEnds;
   where_ = Where::header;
   return true;
 }
@@ -59,7 +78,14 @@ bool Channels::read_header(std::string& out) {
   const std::string_view name =
       channel == std::string_view::npos ? "" : header.substr(channel + kChannel.size());
   const bool thought = name.starts_with("analysis") && !answered_;
+  const std::string function(calls_ ? function_of(header) : "");
   held_.erase(0, message + kMessage.size());
+  if (!function.empty()) {
+    begin_text(out);
+    out += "<tool_call>\n{\"name\": \"" + function + "\", \"arguments\": ";
+    where_ = Where::call;
+    return true;
+  }
   if (!thought) {
     begin_text(out);
     return true;
@@ -80,6 +106,7 @@ std::string Channels::flush() {
   // A header that the end cut is no text.
   if (where_ == Where::header) held_.clear();
   out += std::exchange(held_, "");
+  if (where_ == Where::call) out += kCallEnds;
   return out;
 }
 

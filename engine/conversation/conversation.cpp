@@ -75,8 +75,13 @@ std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
                                           std::optional<size_t>* rewritten) const {
   std::vector<size_t> sources;
   std::vector<ChatMessage> shown = tool_calling_.shown(messages, &sources);
-  for (ChatMessage& m : shown)
-    if (channels_ && m.role == "assistant") m.content = Channels::without_thought(m.content);
+  for (ChatMessage& m : shown) {
+    if (!channels_ || m.role != "assistant") continue;
+    // The template shows the content of a message with calls as the thought before them.
+    const Channels::Content parts = Channels::parts_of(m.content);
+    const bool only_thought = parts.thinks && !m.calls.empty();
+    m.content = std::string(only_thought ? parts.thought : parts.text);
+  }
   std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
   if (add_generation_prompt && !thinks_) {
     if (channels_) append_final_channel(tokens);
@@ -224,11 +229,18 @@ bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
 // Appends the beginning of an answer as the tokens of text in the middle of an answer. Only the
 // marks around a thought become control tokens.
 void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& prompt) const {
-  if (channels_ && thinks_) append_final_channel(prompt);
   constexpr std::string_view kOpens = "<think>\n", kCloses = "\n</think>\n\n";
   // Text before it keeps the tokenizer from adding a space at the start.
   std::vector<Tokenizer::Part> parts = {{"\n"}};
   const size_t before = model_->tokenizer.encode_parts(parts).size();
+  const auto append = [&] {
+    const std::vector<TokenId> tokens = model_->tokenizer.encode_parts(parts);
+    prompt.insert(prompt.end(), tokens.begin() + ptrdiff_t(before), tokens.end());
+  };
+  if (channels_) {
+    for (const Tokenizer::Part& part : begun_in_channels(begun)) parts.push_back(part);
+    return append();
+  }
   std::string_view rest = begun;
   const size_t end = rest.starts_with(kOpens) ? rest.find(kCloses) : std::string_view::npos;
   const bool opened = ends_in_thought(prompt);
@@ -239,8 +251,23 @@ void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& 
   }
   if (end != std::string_view::npos || opened) parts.push_back({kCloses, true, true});
   parts.push_back({rest, false, true});
-  const std::vector<TokenId> tokens = model_->tokenizer.encode_parts(parts);
-  prompt.insert(prompt.end(), tokens.begin() + ptrdiff_t(before), tokens.end());
+  append();
+}
+
+// The same in a format with channels, after the generation prompt. Where the answer must not think,
+// that opens the final channel.
+std::vector<Tokenizer::Part> Conversation::begun_in_channels(const std::string& begun) const {
+  const Channels::Content content = Channels::parts_of(begun);
+  std::vector<Tokenizer::Part> parts;
+  if (thinks_ && content.thinks) {
+    parts = {{Channels::kThought, true, true}, {content.thought, false, true}};
+    if (!content.ends) return parts;
+    parts.push_back({Channels::kAfterThought, true, true});
+  } else if (thinks_) {
+    parts.push_back({Channels::kFinal, true, true});
+  }
+  parts.push_back({content.text, false, true});
+  return parts;
 }
 
 // Begins the text of the answer in a format with channels. So it has no thought.
@@ -297,7 +324,13 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     all.spelled = tool_calling_.spelled();
     if (channels_)
       for (const std::string_view mark : Channels::kMarks)
-        if (const auto token = model_->tokenizer.find(mark)) all.spelled.push_back(*token);
+        if (const auto token = model_->tokenizer.find(mark)) {
+          all.spelled.push_back(*token);
+          if (mark == Channels::kMessage)
+            all.resumes_stop = *token;
+          else
+            all.pauses_stop.push_back(*token);
+        }
     all.keep = options.context_policy == ContextPolicy::stop ? 0 : kept_by_shift(prompt);
     all.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
       if (options.on_token) options.on_token(token, log_probabilities);
@@ -313,14 +346,19 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     } else if (begun.empty()) {
       constrain(prompt, all);
     }
-    const bool in_text =
-        channels_ && (!thinks_ || !begun.empty() || forced || all.rules || all.grammar);
+    const bool in_thought = channels_ && thinks_ && !Channels::parts_of(begun).ends;
+    const bool in_text = channels_ && !in_thought &&
+                         (!thinks_ || !begun.empty() || forced || all.rules || all.grammar);
     if (in_text && thinks_ && begun.empty() && !forced) append_final_channel(prompt);
     std::optional<Channels> channels;
-    if (channels_) channels.emplace(in_text);
+    if (channels_)
+      channels.emplace(in_thought ? Channels::Where::thought
+                       : in_text  ? Channels::Where::text
+                                  : Channels::Where::header,
+                       syntax != nullptr);
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
     ids.emplace(std::as_bytes(std::span(prompt)), options.sampling.seed);
-    stream.emplace(ends_in_thought(prompt), syntax, tools_.tools, *ids, on_event);
+    stream.emplace(in_thought || ends_in_thought(prompt), syntax, tools_.tools, *ids, on_event);
     stream->push(answer.text);
     std::string read;  // from channels
     const auto take = [&](std::string_view part) {

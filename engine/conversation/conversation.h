@@ -125,6 +125,7 @@ class Conversation {
   size_t drop_turns(std::vector<TokenId>& prompt);
   int kept_by_shift(std::span<const TokenId> prompt) const;
   void append_begun(const std::string& begun, std::vector<TokenId>& prompt) const;
+  std::vector<Tokenizer::Part> begun_in_channels(const std::string& begun) const;
   void expect_room(std::span<const TokenId> prompt) const;
   bool ends_in_thought(std::span<const TokenId> prompt) const;
   void append_final_channel(std::vector<TokenId>& prompt) const;

@@ -16,6 +16,11 @@ using Members = nlohmann::ordered_json;  // in the order of the text
 
 // The first row that fits is used, so special spellings come before general ones.
 constexpr ToolSyntax kSyntaxes[] = {
+    // gpt-oss, whose calls Channels spells in the common way
+    {.mark = "<|channel|>",
+     .begins = "<tool_call>",
+     .ends = "</tool_call>",
+     .can_be_forced = false},
     {.mark = "<tool_call>",
      .begins = "<tool_call>",
      .ends = "</tool_call>",
@@ -367,7 +372,7 @@ const ToolSyntax* tool_syntax(std::string_view chat_template) {
   return at == std::end(kSyntaxes) ? nullptr : at;
 }
 
-const ToolSyntax& common_tool_syntax() { return kSyntaxes[0]; }
+const ToolSyntax& common_tool_syntax() { return *tool_syntax("<tool_call>"); }
 
 ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
                        const CallIds& ids) {

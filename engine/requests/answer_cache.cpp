@@ -79,10 +79,11 @@ void add_sampling(Record& key, const SamplerOptions& options) {
 }
 
 void add_settings(Record& key, const RequestSettings& settings) {
-  const auto& [max_tokens, sampling, stop, ignore_end, spelled, scored, context_policy, keep] =
-      settings;
+  const auto& [max_tokens, sampling, stop, ignore_end, spelled, pauses_stop, resumes_stop, scored,
+               context_policy, keep] = settings;
   ENSURE(!scored, "log probabilities are not stored");
   key.add(max_tokens).add(stop).add(ignore_end).add(spelled).add(context_policy).add(keep);
+  key.add(pauses_stop).add(resumes_stop);
   add_sampling(key, sampling);
 }
 

@@ -1,9 +1,7 @@
 // Turns generated tokens into text: whole UTF-8 characters, up to the first stop string. Copies are
 // independent.
 #pragma once
-#include <span>
 #include <string>
-#include <vector>
 
 #include "engine/text/stop_filter.h"
 #include "engine/text/tokenizer/tokenizer.h"
@@ -11,13 +9,13 @@
 
 namespace chaski {
 
+struct RequestSettings;
+
 class AnswerText {
  public:
-  // `opens`: only control tokens come before the text. `spelled`: control tokens that are part of
-  // the text. `spelled` and the tokenizer must outlive the object. Throws what StopFilter throws.
-  AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops,
-             std::span<const TokenId> spelled, bool opens)
-      : tokenizer_(&tokenizer), spelled_(spelled), opens_(opens), stops_(std::move(stops)) {}
+  // `opens`: only control tokens come before the text. The tokenizer and the settings must outlive
+  // the object. Throws what StopFilter throws.
+  AnswerText(const Tokenizer& tokenizer, const RequestSettings& settings, bool opens);
 
   // Takes the next token. Returns the text that can be shown now.
   std::string push(TokenId token);
@@ -27,8 +25,8 @@ class AnswerText {
 
  private:
   const Tokenizer* tokenizer_;
-  std::span<const TokenId> spelled_;
-  bool opens_;
+  const RequestSettings* settings_;
+  bool opens_, paused_ = false;  // paused: stop strings match nothing
   Utf8Stream characters_;
   StopFilter stops_;
 };

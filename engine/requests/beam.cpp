@@ -38,8 +38,7 @@ class BeamSearch {
            "the width is positive and the length penalty is not negative");
     ENSURE(!o.grammar, "beam search does not support a grammar");
     const bool opens = leading_controls(engine_.tokenizer(), prompt) == prompt.size();
-    live_.push_back(
-        {session.fork(), {}, {engine_.tokenizer(), o.stop, o_.spelled, opens}, "", 0, 0, {}});
+    live_.push_back({session.fork(), {}, {engine_.tokenizer(), o_, opens}, "", 0, 0, {}});
   }
 
   std::vector<Beam> run() {

@@ -25,8 +25,7 @@ std::span<const TokenId> whole_pages(std::span<const TokenId> text) {
 // The texts of an answer as generate() sends them: one for each token, and what is left at the end.
 std::vector<std::string> pieces_of(const GenerateResult& answer, std::span<const TokenId> prompt,
                                    const Tokenizer& tokenizer, const RequestSettings& settings) {
-  AnswerText text(tokenizer, settings.stop, settings.spelled,
-                  leading_controls(tokenizer, prompt) == prompt.size());
+  AnswerText text(tokenizer, settings, leading_controls(tokenizer, prompt) == prompt.size());
   std::vector<std::string> pieces;
   for (const TokenId token : answer.tokens) pieces.push_back(text.push(token));
   pieces.push_back(text.flush());

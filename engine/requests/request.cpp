@@ -41,7 +41,7 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
                                                 leading_controls_ == prompt.size())
                    : std::nullopt),
       sampler_(options.sampling, &engine.tokenizer(), grammar_ ? &*grammar_ : nullptr),
-      text_(engine.tokenizer(), options.stop, o_.spelled, leading_controls_ == prompt.size()),
+      text_(engine.tokenizer(), o_, leading_controls_ == prompt.size()),
       history_(prompt.begin(), prompt.end()) {
   ENSURE(!prompt.empty(), "a model needs a token to start from");
   if (drafter_) drafter_->interrupt = o_.interrupt;

@@ -41,6 +41,9 @@ struct RequestSettings {
   bool ignore_end = false;  // continue after an end-of-text token; not with a grammar
   // Control tokens that are shown in the text. Others are left out.
   std::vector<TokenId> spelled;
+  // Stop strings match nothing from one of these tokens to the next one that resumes.
+  std::vector<TokenId> pauses_stop;
+  TokenId resumes_stop = -1;
   // Asks for GenerateResult::log_probabilities, with this number of most probable tokens each.
   std::optional<int> scored;
   ContextPolicy context_policy = ContextPolicy::stop;

@@ -64,18 +64,25 @@ class Talk {
 
  public:
   Conversation conversation;
+  const Tokenizer& tokenizer() const { return *model_.tokenizer; }
+
   std::string prompt;    // of the last answer
   GenerateOptions used;  // for it
 };
 
 // In the style of gpt-oss.
 constexpr const char* kChannels =
-    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
-    "{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
+    "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+    "{% for m in messages %}{% if m.tool_calls %}<|start|>assistant<|channel|>analysis<|message|>"
+    "{{ m.content }}<|end|><|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}"
+    "<|channel|>commentary json<|message|>{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
+    "{% else %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}"
+    "<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant{% endif %}";
 Talk talk_in_channels(ConversationOptions options = {}) {
   return Talk(10000, std::move(options), kChannels,
-              {"<s>", "</s>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"});
+              {"<s>", "</s>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>",
+               "<|call|>"});
 }
 
 ConversationOptions with_tools(const std::string& choice) {
@@ -140,6 +147,84 @@ TEST_CASE("chat: messages in channels become a thought and text") {
     CHECK_EQ(talk.answer("<|channel|>final<|message|>So<|end|><|start|>assist", piece),
              "text: So\nfinish: end");
   }
+}
+
+TEST_CASE("chat: a message in a channel to a function is a call") {
+  for (const size_t piece : {1, 3, 100})
+    for (const char* header : {"<|channel|>commentary to=functions.add json<|message|>",
+                               " to=functions.add<|channel|>commentary json<|message|>"}) {
+      CAPTURE(piece);
+      CAPTURE(header);
+      Talk talk = talk_in_channels(with_tools("auto"));
+      talk.conversation.ask("1 + 1?");
+      const std::string thought = "<|channel|>analysis<|message|>I add<|end|><|start|>assistant";
+      CHECK_EQ(talk.answer(thought + header + "{\"a\": 1}", piece),
+               "thinking: <think>\nI add\n</think>\ntext: \n\n\ncall: add{\"a\":1}\nspelling: "
+               "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+               "\nfinish: end");
+      const ChatMessage& answer = talk.conversation.messages().back();
+      REQUIRE(answer.calls.size() == 1);
+      talk.conversation.add_tool_result(answer.calls[0], "2");
+      CHECK_EQ(talk.answer("<|channel|>final<|message|>Two.", piece),
+               "rewritten: 1\ntext: Two.\nfinish: end");
+      CHECK_MESSAGE(
+          contains(talk.prompt,
+                   "assistant⟦<|channel|>⟧analysis⟦<|message|>⟧I add⟦<|end|>⟧⟦<|start|>⟧assistant "
+                   "to=functions.add⟦<|channel|>⟧commentary json⟦<|message|>⟧{\"a\": 1}⟦<|call|>⟧"),
+          talk.prompt);
+    }
+  // The end of the answer cuts the arguments.
+  Talk talk = talk_in_channels(with_tools("auto"));
+  talk.conversation.ask("1 + 1?");
+  talk.answer("<|channel|>commentary to=functions.add<|message|>{\"a\": [1", 3);
+  CHECK(talk.conversation.messages().back().calls.empty());
+}
+
+TEST_CASE("chat: a stop text matches nothing in the header of a channel") {
+  Talk talk = talk_in_channels();
+  talk.conversation.ask("1 + 1?");
+  GenerateOptions options;
+  options.stop = {"final"};
+  talk.answer("Two", 100, options);
+  AnswerText text(talk.tokenizer(), talk.used, false);
+  std::string all;
+  for (const TokenId token : talk.tokenizer().encode_with_control(
+           "<|channel|>analysis<|message|>so "
+           "fin<|end|><|start|>assistant<|channel|>final<|message|>"
+           "A final B"))
+    if (!text.stopped()) all += text.push(token);
+  CHECK(text.stopped());
+  CHECK_EQ(
+      all,
+      "<|channel|>analysis<|message|>so fin<|end|><|start|>assistant<|channel|>final<|message|>"
+      "A ");
+}
+
+TEST_CASE("chat: a begun answer with a thought continues in its channel") {
+  const std::string thought = "<think>\nI add\n</think>\n\n";
+  Talk talk = talk_in_channels();
+  talk.conversation.set_messages({{"user", "1 + 1?"}, {"assistant", thought + "It is"}});
+  CHECK_EQ(talk.answer(" two", 1), "text:  two\nfinish: end");
+  CHECK_MESSAGE(talk.prompt.ends_with(
+                    "assistant⟦<|channel|>⟧analysis⟦<|message|>⟧I add⟦<|end|>⟧⟦<|start|>⟧assistant"
+                    "⟦<|channel|>⟧final⟦<|message|>⟧It is"),
+                talk.prompt);
+  CHECK_EQ(talk.conversation.messages().back().content, thought + "It is two");
+  // The thought itself is continued.
+  Talk open = talk_in_channels();
+  open.conversation.set_messages({{"user", "1 + 1?"}, {"assistant", "<think>\nI"}});
+  CHECK_EQ(open.answer(" add<|end|><|start|>assistant<|channel|>final<|message|>Two", 1),
+           "thinking:  add\n</think>\ntext: \n\nTwo\nfinish: end");
+  CHECK(open.prompt.ends_with("assistant⟦<|channel|>⟧analysis⟦<|message|>⟧I"));
+  CHECK_EQ(open.conversation.messages().back().content, "<think>\nI add\n</think>\n\nTwo");
+  // An answer that must not think has no thought.
+  ConversationOptions options;
+  options.thinks = false;
+  Talk quiet = talk_in_channels(options);
+  quiet.conversation.set_messages({{"user", "1 + 1?"}, {"assistant", thought + "It is"}});
+  quiet.answer(" two", 1);
+  CHECK_MESSAGE(quiet.prompt.ends_with("assistant⟦<|channel|>⟧final⟦<|message|>⟧It is"),
+                quiet.prompt);
 }
 
 TEST_CASE("chat: the final channel is opened where an answer must not think") {
