@@ -73,6 +73,7 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
   const int positions = o.engine.context > 0 ? f.context : std::min(f.context, kDefaultPositions);
   const auto room = expert_room(model, f.cpu_layers, positions, o.engine, f.threads);
   if (!room) return;
+  expect_expert_memory(o.engine, room->weights, f.threads);
   const std::vector<int64_t> slots = slots_within(room->weights, room->bytes, f.threads);
   if (slots.empty()) return;
   Forecast::Experts e{room->all, room->bytes};
@@ -123,7 +124,9 @@ Forecast forecast(const ForecastOptions& o) {
     f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, have, f.mapped);
 
   f.bytes_a_token = weight_bytes_a_token(model);
-  if (f.mapped && opened.mapped->mapping) add_experts(f, opened, model, o);
+  if (uses_expert_memory(model, f.mapped && opened.mapped->mapping, f.cpu_layers > 0, f.path,
+                         o.engine))
+    add_experts(f, opened, model, o);
   const bool probe_fits = f.experts ? have >= kMostProbe + f.activations : f.weights <= have;
   if (f.cpu_layers == f.layers && probe_fits && (f.weights_stay || f.experts)) {
     f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);

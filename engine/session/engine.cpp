@@ -148,8 +148,11 @@ struct Engine::Impl {
 
 // What was learned about the experts helps the next run.
 Engine::Impl::~Impl() {
-  if (experts && experts->facts().tokens > 0)
-    keep_expert_uses(weights->path, weights->state, experts->uses());
+  try {
+    if (experts && experts->facts().tokens > 0)
+      keep_expert_uses(weights->path, weights->state, experts->uses());
+  } catch (const std::exception&) {  // memory is short; the next run learns again
+  }
 }
 
 void Engine::Impl::bind(std::shared_ptr<const Weights> bound) {
@@ -176,7 +179,9 @@ void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOption
     pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
   ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
   open_pools(o);
-  if (weights->mapping && pipeline->cpu()) open_experts(o);
+  if (uses_expert_memory(*model, weights->mapping != nullptr, pipeline->cpu() != nullptr,
+                         weights->path, o))
+    open_experts(o);
 }
 
 void Engine::Impl::open_experts(const EngineOptions& o) {
@@ -184,10 +189,8 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   const std::optional<ExpertRoom> room =
       expert_room(*model, pipeline->cpu()->layers().end, positions, o, threads);
   if (!room) return;
+  expect_expert_memory(o, room->weights, crew->size());
   const uint64_t least = least_bytes(room->weights, crew->size());
-  if (o.expert_memory > 0 && o.expert_memory < least)
-    fail(Exit::usage, "--expert-memory is {} bytes, expected at least {} for {} threads",
-         o.expert_memory, least, crew->size());
   experts = ExpertCache::make(weights->mapping, room->weights, room->bytes, crew->size(),
                               kept_expert_uses(weights->path, weights->state));
   if (experts) pipeline->cpu()->use_experts(experts.get());

@@ -1,9 +1,12 @@
 #include "engine/session/expert_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/machine/cache_folder.h"
 #include "engine/passes/layer_of.h"
+#include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
@@ -27,6 +30,27 @@ std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int co
   const uint64_t safe = have - have / 16;
   room.bytes = std::min({asked, room.all, safe - std::min(safe, others)});
   return room;
+}
+
+void expect_expert_memory(const EngineOptions& o, const std::vector<ExpertWeight>& weights,
+                          int threads) {
+  const uint64_t least = least_bytes(weights, threads);
+  if (o.expert_memory > 0 && o.expert_memory < least)
+    fail(Exit::usage, "--expert-memory is {} bytes, expected at least {} for {} threads",
+         o.expert_memory, least, threads);
+}
+
+bool uses_expert_memory(const Model& model, bool mapped, bool on_cpu, const std::string& path,
+                        const EngineOptions& o) {
+  const bool any = std::ranges::any_of(
+      model.weights, [](const Model::BoundWeight& w) { return w.role == Role::experts; });
+  if (any && mapped && on_cpu) return true;
+  if (o.expert_memory > 0 && o.notice)
+    o.notice(fmt::format("{}: --expert-memory is not used: {}", path,
+                         !any      ? "the model has no experts"
+                         : !on_cpu ? "all layers are on the device"
+                                   : "the weights are in memory, not mapped from a .quipu file"));
+  return false;
 }
 
 ExpertUses kept_expert_uses(const std::string& path, const std::string& state) {

@@ -2,6 +2,7 @@
 // there is, and what earlier runs learned about the use of the experts.
 #pragma once
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/session/memory_need.h"
@@ -18,6 +19,14 @@ struct ExpertRoom {
 // all. Throws what Footprint throws.
 std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int context,
                                       const EngineOptions& options, int threads);
+
+// Throws Error(usage) if --expert-memory is too little for experts of these weights.
+void expect_expert_memory(const EngineOptions& options, const std::vector<ExpertWeight>& weights,
+                          int threads);
+// Sends a notice if --expert-memory is given and changes nothing: the model at `path` has no
+// experts, is not mapped, or has no layers on the CPU. Returns whether it changes something.
+bool uses_expert_memory(const Model& model, bool mapped, bool on_cpu, const std::string& path,
+                        const EngineOptions& options);
 
 // Stored in the cache folder. Empty for a file that has changed since.
 ExpertUses kept_expert_uses(const std::string& path, const std::string& state);

@@ -112,6 +112,25 @@ TEST_CASE("expert cache: slots are shared out by bytes, and too few bytes are re
   const Outcome outcome =
       chaski_run({"run", "-m", model, "--device", "cpu", "-p", "A", "--expert-memory", "1k"});
   check_one_line(outcome, 2, "--expert-memory is 1000 bytes, expected at least ");
+  check_one_line(chaski_run({"plan", model, "--device", "cpu", "--expert-memory", "1k"}), 2,
+                 "--expert-memory is 1000 bytes, expected at least ");
+}
+
+TEST_CASE("expert cache: --expert-memory that changes nothing is answered") {
+  const TempFolder folder;
+  const std::string model = write_expert_model(folder / "model.quipu"),
+                    dense = golden("gguf/tiny_llama_q4_0.gguf");
+  const auto check = [](Arguments command, const std::string& why) {
+    command.insert(command.end(), {"--device", "cpu", "--expert-memory", "1G"});
+    const Outcome outcome = chaski_run(command);
+    CHECK(outcome.status == 0);
+    CHECK_MESSAGE(outcome.error_says(": --expert-memory is not used: " + why), outcome.err);
+  };
+  const std::string in_memory = "the weights are in memory, not mapped from a .quipu file";
+  check({"run", "-p", "a", "-n", "1"}, "the model has no experts");
+  check({"plan", dense}, "the model has no experts");
+  check({"run", "-m", model, "-p", "a", "-n", "1", "--load", "copy"}, in_memory);
+  check({"plan", model, "--load", "copy"}, in_memory);
 }
 
 TEST_CASE("expert cache: a file that was replaced is not read in place of the mapped one") {
