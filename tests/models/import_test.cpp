@@ -256,6 +256,11 @@ TEST_CASE("import/gguf control pieces spelled like an end end an answer") {
       .strs("tokenizer.ggml.tokens", {"<unk>", "<|end|>", "<|return|>", "<|channel|>", "b"});
   CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") ==
         Numbers{2});
+  // Some of its files name it as the end of a turn.
+  g.drop("tokenizer.ggml.eot_token_id").u32("tokenizer.ggml.eot_token_id", 1);
+  const Metadata named = import_gguf(write_file(temp / "e.gguf", g.build())).meta;
+  CHECK(named.ints("tokenizer.eos_ids") == Numbers{2});
+  CHECK(!Tokenizer::make(named)->is_end(1));
 }
 
 TEST_CASE("import/gguf vocabularies") {

@@ -139,8 +139,8 @@ void Tokenizer::read_ends(const Metadata& meta) {
   // channel.
   const bool channels = find("<|channel|>") && find("<|return|>");
   for (std::string_view text : kEndings)
-    if (const auto id = find(text); id && is_control(*id) && !(channels && text == "<|end|>"))
-      ends_.push_back(*id);
+    if (const auto id = find(text); id && is_control(*id)) ends_.push_back(*id);
+  if (channels) std::erase(ends_, by_raw_.find(tokens_, "<|end|>"));
   std::erase(ends_, -1);
   for (TokenId id : ends_) types_[id] = TokenType::control;
   if (bos_ >= 0) types_[bos_] = TokenType::control;

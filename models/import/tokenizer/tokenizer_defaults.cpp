@@ -96,9 +96,13 @@ std::vector<int64_t> guessed_eos_ids(const Metadata& meta) {
   // In gpt-oss's format <|end|> ends a message, not the answer.
   const bool channels = has("<|channel|>") && has("<|return|>");
   for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
-    if (types[i] == kControl && !(channels && tokens[i] == "<|end|>") &&
+    if (types[i] == kControl &&
         std::find(std::begin(kEnds), std::end(kEnds), tokens[i]) != std::end(kEnds))
       ids.push_back(i);
+  const auto ends_message = [&](int64_t id) {
+    return channels && id >= 0 && id < std::ssize(tokens) && tokens[size_t(id)] == "<|end|>";
+  };
+  std::erase_if(ids, ends_message);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
