@@ -128,17 +128,20 @@ NearestStructure nearest_structure(const Structure& structure) {
         tensors.empty() ? of_keys : share_of(tensors, known.required, known.optional), of_keys};
     if (share.first < kLeastShare || share <= most) continue;
     most = share;
-    best = {structure.of_folder ? a.hf[0] : a.name, share.first};
+    best = {structure.of_folder ? a.hf[0] : a.name, share.first, !tensors.empty()};
   }
   return best;
 }
 
 std::string expected_architecture(const Structure& structure) {
   const NearestStructure nearest = nearest_structure(structure);
-  const std::string like = nearest.name.empty()
-                               ? ""
-                               : fmt::format(" (built most like {}: {:.0f}% of names are the same)",
-                                             nearest.name, 100 * nearest.share);
+  // Rounded down: 100% are all names.
+  const std::string like =
+      nearest.name.empty()
+          ? ""
+          : fmt::format(" (built most like {}: {}% of the names of its {} are the same)",
+                        nearest.name, int(100 * nearest.share),
+                        nearest.of_tensors ? "tensors" : "keys");
   return fmt::format("one of {} known ones{}", known_count(structure.of_folder), like);
 }
 

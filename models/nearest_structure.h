@@ -14,12 +14,14 @@ struct Structure {
 };
 
 struct NearestStructure {
-  std::string name;  // of the architecture, as such files spell it; empty: none is near
-  double share = 0;  // of the names of either that both have; without tensors, of keys
+  std::string name;        // of the architecture, as such files spell it; empty: none is near
+  double share = 0;        // of the names of either that both have
+  bool of_tensors = true;  // false: it has none, so the names are those of keys
 };
 NearestStructure nearest_structure(const Structure& structure);
 
-// For errors: "one of 80 known ones (built most like qwen3moe: 92% of names are the same)".
+// For errors: "one of 80 known ones (built most like qwen3moe: 92% of the names of its tensors are
+// the same)".
 std::string expected_architecture(const Structure& structure);
 
 }  // namespace chaski

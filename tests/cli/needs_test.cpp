@@ -61,7 +61,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
       {of_architecture("qwen35moe"),
-       " known ones (built most like llama: 100% of names are the same)"},
+       " known ones (built most like llama: 100% of the names of its tensors are the same)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
       {tiny_llama()
