@@ -80,17 +80,25 @@ class Fuser {
   // Gate and up must have one format: a device has no kernel for two.
   void gate_experts() {
     const auto weight = [&](const Node& matmul) { return g_.values[size_t(matmul.in[1])].weight; };
-    for (Node& mul : g_.nodes) {
-      if (!as<Binary>(mul) || as<Binary>(mul)->kind != Binary::Kind::mul) continue;
-      Node *act = sole_producer<Unary>(mul.in[0]), *up = sole_producer<ExpertMatMul>(mul.in[1]);
-      Node* gate = act ? sole_producer<ExpertMatMul>(act->in[0]) : nullptr;
-      if (!gate || !up || gate->in.size() != 3 || up->in.size() != 3) continue;
+    for (Node& node : g_.nodes) {
+      if (!as<Binary>(node) || as<Binary>(node)->kind == Binary::Kind::add) continue;
+      const bool clamped = as<Binary>(node)->kind == Binary::Kind::clamped_swiglu;
+      Node *act = clamped ? nullptr : sole_producer<Unary>(node.in[0]),
+           *up = sole_producer<ExpertMatMul>(node.in[1]);
+      Node* gate = clamped ? sole_producer<ExpertMatMul>(node.in[0])
+                   : act   ? sole_producer<ExpertMatMul>(act->in[0])
+                           : nullptr;
+      if (!gate || !up || gate->in.size() != up->in.size()) continue;
       if (gate->in[0] != up->in[0] || gate->in[2] != up->in[2]) continue;
       if (weight(*gate)->info.format != weight(*up)->info.format) continue;
-      const int experts = as<ExpertMatMul>(*gate)->experts;
-      read(mul, {gate->in[0], gate->in[1], up->in[1], gate->in[2]});
-      mul.op = GatedExpertMatMul{experts, as<Unary>(*act)->kind};
-      for (Node* part : {gate, act, up}) erase(*part);
+      const ExpertMatMul plain = *as<ExpertMatMul>(*gate);
+      std::vector<ValueId> in{gate->in[0], gate->in[1], up->in[1], gate->in[2]};
+      if (plain.bias) in.insert(in.end(), {gate->in[3], up->in[3]});
+      read(node, std::move(in));
+      node.op = GatedExpertMatMul{plain.experts, act ? as<Unary>(*act)->kind : Activation::silu,
+                                  clamped, plain.bias};
+      for (Node* part : {gate, act, up})
+        if (part) erase(*part);
     }
   }
 

@@ -4,6 +4,7 @@
 // division and square root follow IEEE 754.
 #pragma once
 #include "cuda/device/launch.cuh"
+#include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/unary.h"
 
@@ -52,6 +53,13 @@ __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::sigmoid) return 1.0f / (1.0f + exp_fixed(0.0f - x));
   const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
+}
+
+// gpt-oss's gate (ops/binary.h).
+__device__ __forceinline__ float clamped_swiglu(float gate, float up) {
+  gate = Binary::kLimit < gate ? Binary::kLimit : gate;
+  up = up < -Binary::kLimit ? -Binary::kLimit : up > Binary::kLimit ? Binary::kLimit : up;
+  return gate / (1.0f + exp_fixed(gate * -Binary::kSlope)) * (up + 1.0f);
 }
 
 // The tree of every reduction. Lane l of each half warp holds partial sum l of 16; the sums are

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1)
       all_sums, nullptr);
 }
 
-// In what follows `a` is as for ExpertMatMul. For the gated form, `up` is the second weight.
+// In what follows `a` is as for ExpertMatMul. For the gated form it has the gates.
 int64_t rows_of(const OpArgs& a) { return a.in[2].shape.rows * a.in[2].shape.cols; }
 // Whether sorting pays off: experts have a row each or more, on average.
 bool sorts(const ExpertMatMul& op, const OpArgs& a) {
@@ -215,7 +215,8 @@ void launch_sorted(const ExpertMatMul& op, ExpertArgs args, int64_t n, const Lau
     launch_tiles<F, 16>(rows, most, args, c);
 }
 
-void launch_experts(const ExpertMatMul& op, const OpArgs& a, const Operand* up, MatMulJob job,
+// up: the arguments by the second weight, or null.
+void launch_experts(const ExpertMatMul& op, const OpArgs& a, const OpArgs* up, MatMulJob job,
                     const LaunchContext& c) {
   const Operand& w = a.in[1];
   const int64_t rows = rows_of(a), outputs = op.outputs(a);
@@ -223,7 +224,7 @@ void launch_experts(const ExpertMatMul& op, const OpArgs& a, const Operand* up, 
   job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
   const auto strip = int64_t(strip_bytes(w.format, w.shape.cols));
   job.part[0] = {w.bytes(), strip, outputs, a.out[0].out_row(0), op.biases(a, 0)};
-  if (up) job.part[1] = {up->bytes(), strip, outputs, a.out[0].out_row(0), nullptr};
+  if (up) job.part[1] = {up->in[1].bytes(), strip, outputs, a.out[0].out_row(0), op.biases(*up, 0)};
   const ExpertArgs args{job, a.in[2].ints(0), job.part[0].strips() * strip,
                         int(rows / a.in[0].shape.rows)};
   if (sorts(op, a))
@@ -258,8 +259,9 @@ struct GatedExpertMatMulKernel {
   }
   static void launch(const GatedExpertMatMul& op, const OpArgs& a, const LaunchContext& c) {
     MatMulJob job;
-    job.gated = true, job.kind = op.kind, job.out_acts = a.acts;
-    launch_experts(op.plain(), op.plain_args(a, 0), &a.in[2], job, c);
+    job.gated = true, job.kind = op.kind, job.clamped = op.clamped, job.out_acts = a.acts;
+    const OpArgs up = op.plain_args(a, 1);
+    launch_experts(op.plain(), op.plain_args(a, 0), &up, job, c);
   }
 };
 

@@ -19,7 +19,8 @@ __device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, 
                                             float gate, float up) {
   const MatMulPart& part = job.part[0];
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
-  const float h = activate_fixed(job.kind, gate) * up;
+  if (part.bias && row < part.rows) gate = gate + part.bias[row], up = up + job.part[1].bias[row];
+  const float h = job.clamped ? clamped_swiglu(gate, up) : activate_fixed(job.kind, gate) * up;
   if (part.out && row < part.rows) part.out[t * part.rows + row] = h;
   // If out_acts are wanted, rows are a multiple of 32.
   if (job.out_acts.data) quantize_block(h, &job.out_acts.at(t, pair));

@@ -44,6 +44,7 @@ struct MatMulJob {
   int parts = 1;
   bool gated = false;
   Activation kind = Activation::silu;
+  bool clamped = false;      // gpt-oss's gate instead of the activation
   const float* x = nullptr;  // (tokens, cols), float formats
   ActsView acts;             // the same quantized, for block formats
   ActsView out_acts;

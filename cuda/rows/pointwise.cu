@@ -9,12 +9,6 @@ namespace {
 
 // Elementwise a + b, a * b, gpt-oss's gate (ops/binary.h).
 
-__device__ __forceinline__ float clamped_swiglu(float gate, float up) {
-  gate = Binary::kLimit < gate ? Binary::kLimit : gate;
-  up = up < -Binary::kLimit ? -Binary::kLimit : up > Binary::kLimit ? Binary::kLimit : up;
-  return gate / (1.0f + exp_fixed(gate * -Binary::kSlope)) * (up + 1.0f);
-}
-
 __global__ void binary(Binary::Kind kind, const float* a, const float* b, float* y, int64_t n) {
   wait_for_previous();
   start_next();

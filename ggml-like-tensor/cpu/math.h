@@ -1,6 +1,7 @@
 // exp, tanh and the activations over Lanes, by polynomials of our own, with the same bits on every
 // instruction set.
 #pragma once
+#include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/unary.h"
 
 namespace chaski {
@@ -55,6 +56,16 @@ typename V::F activate(Activation kind, typename V::F x) {
   const auto inner =
       V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));
+}
+
+// gpt-oss's gate (ops/binary.h). min and max would lose a NaN.
+template <class V>
+typename V::F clamped_swiglu(typename V::F gate, typename V::F up) {
+  const auto most = V::set1(Binary::kLimit), least = V::set1(-Binary::kLimit);
+  gate = V::where_less(most, gate, most, gate);
+  up = V::where_less(most, up, most, V::where_less(up, least, least, up));
+  const auto power = exp<V>(V::mul(gate, V::set1(-Binary::kSlope)));
+  return V::mul(V::div(gate, V::add(V::set1(1), power)), V::add(up, V::set1(1)));
 }
 
 // Loads the last, incomplete vector of a row.

@@ -52,17 +52,9 @@ struct CpuKernel<Binary, V> : ByRow {
         store_n<V>(a.out[0].out_row(t) + i,
                    op.kind == Binary::Kind::add   ? V::add(x, y)
                    : op.kind == Binary::Kind::mul ? V::mul(x, y)
-                                                  : clamped_swiglu(x, y),
+                                                  : clamped_swiglu<V>(x, y),
                    k);
       });
-  }
-  // min and max would lose a NaN.
-  static typename V::F clamped_swiglu(typename V::F gate, typename V::F up) {
-    const auto most = V::set1(Binary::kLimit), least = V::set1(-Binary::kLimit);
-    gate = V::where_less(most, gate, most, gate);
-    up = V::where_less(most, up, most, V::where_less(up, least, least, up));
-    const auto power = exp<V>(V::mul(gate, V::set1(-Binary::kSlope)));
-    return V::mul(V::div(gate, V::add(V::set1(1), power)), V::add(up, V::set1(1)));
   }
 };
 

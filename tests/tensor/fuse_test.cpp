@@ -105,7 +105,8 @@ TEST_CASE("fuse: kv_write rotates the query of the attention after it, and no ot
 
 namespace {
 
-void check_mixture(Format gate_format, Format up_format) {
+// clamped: with gpt-oss's gate, and biases.
+void check_mixture(Format gate_format, Format up_format, bool clamped = false) {
   const int64_t tokens = 9, dim = 64, ffn = 96;
   const int experts = 5, chosen = 2;
   Batch batch;
@@ -120,6 +121,11 @@ void check_mixture(Format gate_format, Format up_format) {
     data.push_back(random_weight(format, {rows, cols}));
     weights.push_back({{"w", format, rows, cols}, data.back().data()});
   }
+  for (int i = 0; i < 2; ++i) {
+    data.emplace_back(size_t(experts * ffn) * sizeof(float));
+    for (int64_t k = 0; k < experts * ffn; ++k) data.back().floats()[k] = noise(uint32_t(k + i));
+    weights.push_back({{"b", Format::f32, 1, experts * ffn}, data.back().data()});
+  }
   const auto graph = [&] {
     Graph g(batch);
     g.values.push_back({{tokens, dim}});
@@ -127,9 +133,12 @@ void check_mixture(Format gate_format, Format up_format) {
     const auto [which, scores] = g.top_k(g.matmul(x, weights[0]), chosen);
     CHECK(g.values[size_t(which)].kind == ValueKind::i32);
     const ValueId share = g.soft_max(scores, 1);
-    const ValueId gate = g.silu(g.expert_matmul(x, weights[1], experts, which)),
-                  up = g.expert_matmul(x, weights[2], experts, which);
-    const ValueId y = g.expert_matmul(g.mul(gate, up), weights[3], experts, which);
+    const auto inner = [&](size_t i) {
+      return g.expert_matmul(x, weights[i], experts, which, clamped ? &weights[i + 3] : nullptr);
+    };
+    const ValueId gate = inner(1), up = inner(2);
+    const ValueId h = clamped ? g.clamped_swiglu(gate, up) : g.mul(g.silu(gate), up);
+    const ValueId y = g.expert_matmul(h, weights[3], experts, which);
     g.set_result(g.add(x, g.mix(y, share)));
     return g;
   };
@@ -181,4 +190,5 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
   check_mixture(Format::q8, Format::q4);
   check_mixture(Format::q8, Format::q8);
   check_mixture(Format::f16, Format::f16);
+  check_mixture(Format::mxfp4, Format::mxfp4, true);
 }

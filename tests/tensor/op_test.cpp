@@ -315,9 +315,14 @@ TEST_CASE("op: gated_expert_matmul gives the bits of its parts") {
       };
       run(e.op, c->args, gated), run(e.op.plain(), gate, parts[0]), run(e.op.plain(), up, parts[1]);
       OpArgs each;
-      each.n_in = 1, each.in[0] = {shape, Format::f32, parts[0].data()};
-      run(Unary{e.op.kind}, each, parts[0]);
-      for (size_t i = 0; i < n; ++i) parts[0][i] *= parts[1][i];
+      for (size_t i = 0; i < 2; ++i) each.in[i] = {shape, Format::f32, parts[i].data()};
+      each.n_in = e.op.clamped ? 2 : 1;
+      if (e.op.clamped) {
+        run(Binary{Binary::Kind::clamped_swiglu}, each, parts[0]);
+      } else {
+        run(Unary{e.op.kind}, each, parts[0]);
+        for (size_t i = 0; i < n; ++i) parts[0][i] *= parts[1][i];
+      }
       CHECK(gated == parts[0]);
     }
   }
