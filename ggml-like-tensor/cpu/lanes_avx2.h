@@ -283,6 +283,22 @@ struct Avx2Lanes {
             _mm256_add_epi32(s.b, _mm256_madd_epi16(_mm256_maddubs_epi16(f, b.b), ones))};
   }
 
+  // Lane k: sum(of[k]), by the same additions.
+  static F sums(const F* of) { return {sums_of_eight(of), sums_of_eight(of + 8)}; }
+  static __m256 sums_of_eight(const F* of) {
+    const auto both = [&](int i) {  // lanes i and i + 4, of two
+      const __m256 x = _mm256_add_ps(of[i].a, of[i].b), y = _mm256_add_ps(of[i + 1].a, of[i + 1].b);
+      return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+    };
+    const auto four = [&](int i) {  // lanes i and i + 2, of the first, third | second, fourth
+      const __m256 x = both(i), y = both(i + 2);
+      return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+    };
+    const __m256 x = four(0), y = four(4),
+                 mixed =
+                     _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd));
+    return _mm256_permutevar8x32_ps(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
   static float sum(F x) {
     const __m256 a = _mm256_add_ps(x.a, x.b);
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

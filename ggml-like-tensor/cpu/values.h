@@ -59,7 +59,7 @@ struct HeadPages {
         format(l.format),
         k_cols(l.k_cols()),
         v_cols(l.v_cols()),
-        v_inside_k(0),
+        v_inside_k(l.v_inside_k ? l.v_dim : 0),
         floats(!l.blocks()),
         table(kInOrder) {}
   const std::byte* keys(int64_t page) const {
@@ -151,12 +151,27 @@ typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F o
   return V::where_less(V::set1(float(last)), lane, other, x);
 }
 
-// Channels c .. c + C of queries n0 .. n0 + N. A load of weights serves C channels.
+// A vector whose lane k is V::sum(of[k]).
+template <class V>
+typename V::F sums_of(const typename V::F* of) {
+  if constexpr (requires { V::sums(of); }) {
+    return V::sums(of);
+  } else {
+    alignas(64) float sums[16];
+    for (int k = 0; k < 16; ++k) sums[k] = V::sum(of[k]);
+    return V::load(sums);
+  }
+}
+
+// Channels c .. c + C of queries n0 .. n0 + N. A load of weights serves C channels. acc:
+// [query][16].
 template <class V, class F, int N, int C>
-void weigh_key_channels(const HeadPages& h, const Weighing& w, int n0, int c) {
-  typename V::F acc[N][C];
+inline __attribute__((always_inline)) void weigh_key_channels(const HeadPages& h, const Weighing& w,
+                                                              int n0, int c,
+                                                              typename V::F (*acc)[16]) {
+  typename V::F sum[N][C];
   for (int n = 0; n < N; ++n)
-    for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
+    for (int k = 0; k < C; ++k) sum[n][k] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
     const auto* columns = reinterpret_cast<const typename F::Tile*>(h.keys(page)) + c;
     typename V::F v[C];
@@ -164,33 +179,39 @@ void weigh_key_channels(const HeadPages& h, const Weighing& w, int n0, int c) {
       v[k] = only<V>(F::template load<V>(columns[k].rows), first, last, V::zero());
     for (int n = 0; n < N; ++n) {
       const auto weight = V::load(w.weights + (n0 + n) * kChunk + page * kPage);
-      for (int k = 0; k < C; ++k) acc[n][k] = V::fma(v[k], weight, acc[n][k]);
+      for (int k = 0; k < C; ++k) sum[n][k] = V::fma(v[k], weight, sum[n][k]);
     }
   });
   for (int n = 0; n < N; ++n)
-    for (int k = 0; k < C; ++k) w.sums[(n0 + n) * w.stride + c + k] = V::sum(acc[n][k]);
+    for (int k = 0; k < C; ++k) acc[n][c % 16 + k] = sum[n][k];
 }
 
 // All channels of queries n0 .. n0 + N.
 template <class V, class F, int N>
-void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
-  constexpr int kC = V::kWide ? 4 : 2;
-  int c = 0;
-  for (; c + kC <= h.v_inside_k; c += kC) weigh_key_channels<V, F, N, kC>(h, w, n0, c);
-  for (; c < h.v_inside_k; ++c) weigh_key_channels<V, F, N, 1>(h, w, n0, c);
-  for (int n = 0; n < N; ++n)
-    for (c = h.v_inside_k; c < h.v_cols; ++c) w.sums[(n0 + n) * w.stride + c] = 0;
+__attribute__((noinline)) void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
+  constexpr int kC = V::kWide ? 4 : 1;
+  typename V::F acc[N][16];
+  for (int c = 0; c < h.v_cols; c += 16) {
+    int k = c;
+    for (; k < c + 16 && k + kC <= h.v_inside_k; k += kC)
+      weigh_key_channels<V, F, N, kC>(h, w, n0, k, acc);
+    for (; k < c + 16 && k < h.v_inside_k; ++k) weigh_key_channels<V, F, N, 1>(h, w, n0, k, acc);
+    for (; k < c + 16; ++k)
+      for (int n = 0; n < N; ++n) acc[n][k % 16] = V::zero();
+    for (int n = 0; n < N; ++n) V::store(w.sums + (n0 + n) * w.stride + c, sums_of<V>(acc[n]));
+  }
 }
 
 // The same for channels 4 kG .. 4 kG + 3 of a block of 32.
 template <class V, class F, int N, int kG>
-void weigh_key_codes(const HeadPages& h, const Weighing& w, int n0, int block) {
+void weigh_key_codes(const HeadPages& h, const Weighing& w, int n0, int block,
+                     typename V::F (*acc)[16]) {
   alignas(4) static constexpr uint8_t kSelect[4][4] = {
       {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
   const auto offset = V::set1_i32(-F::kDot.offset);
-  typename V::F acc[N][4];
+  typename V::F sum[N][4];
   for (int n = 0; n < N; ++n)
-    for (int k = 0; k < 4; ++k) acc[n][k] = V::zero();
+    for (int k = 0; k < 4; ++k) sum[n][k] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
     Panel<V> p;
     F::template unpack<V>(reinterpret_cast<const typename F::Tile*>(h.keys(page))[block], 0, p);
@@ -200,21 +221,27 @@ void weigh_key_codes(const HeadPages& h, const Weighing& w, int n0, int block) {
       weight[n] = V::mul(V::load(w.weights + (n0 + n) * kChunk + page * kPage), d);
     for (int k = 0; k < 4; ++k) {
       const auto code = V::to_float(V::dot_four(offset, p.w[kG], kSelect[k]));
-      for (int n = 0; n < N; ++n) acc[n][k] = V::fma(code, weight[n], acc[n][k]);
+      for (int n = 0; n < N; ++n) sum[n][k] = V::fma(code, weight[n], sum[n][k]);
     }
   });
   for (int n = 0; n < N; ++n)
-    for (int k = 0; k < 4; ++k)
-      w.sums[(n0 + n) * w.stride + 32 * block + 4 * kG + k] = V::sum(acc[n][k]);
+    for (int k = 0; k < 4; ++k) acc[n][kG % 4 * 4 + k] = sum[n][k];
 }
 
 template <class V, class F, int N>
 void weigh_key_blocks(const HeadPages& h, const Weighing& w, int n0) {
-  for (int block = 0; block < h.v_cols / 32; ++block)
-    [&]<int... kG>(std::integer_sequence<int, kG...>) {
-      (weigh_key_codes<V, F, N, kG>(h, w, n0, block), ...);
-    }
-  (std::make_integer_sequence<int, 8>());
+  typename V::F acc[N][16];
+  for (int block = 0; block < h.v_cols / 32; ++block) {
+    const auto half = [&]<int kHalf>() {
+      [&]<int... kG>(std::integer_sequence<int, kG...>) {
+        (weigh_key_codes<V, F, N, 4 * kHalf + kG>(h, w, n0, block, acc), ...);
+      }
+      (std::make_integer_sequence<int, 4>());
+      for (int n = 0; n < N; ++n)
+        V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * kHalf, sums_of<V>(acc[n]));
+    };
+    half.template operator()<0>(), half.template operator()<1>();
+  }
 }
 
 // One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128
@@ -321,7 +348,7 @@ void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
           ? in_pieces<4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
           : weigh_all_blocks<V, F>(h, w, queries);
     else if (h.v_inside_k > 0)
-      in_pieces<4>(queries, [&]<int N>(int n0) { weigh_keys<V, F, N>(h, w, n0); });
+      in_pieces<V::kWide ? 4 : 6>(queries, [&]<int N>(int n0) { weigh_keys<V, F, N>(h, w, n0); });
     else
       weigh_all_floats<V, F>(h, w, queries);
   });
