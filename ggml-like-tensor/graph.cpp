@@ -110,6 +110,16 @@ ValueId Graph::append_attention(Attention op, std::vector<ValueId> in, const Wei
 ValueId Graph::attention(ValueId q, StateId kv, float scale, float soft_cap) {
   return attention(q, Attention{kv, 1, {}, scale, soft_cap});
 }
+ValueId Graph::lightning_index(ValueId q, ValueId weights, StateId keys, int most) {
+  const Paged kv = std::get<Paged>(states[size_t(keys)]);
+  const int heads = int(values[size_t(weights)].shape.cols);
+  return append(LightningIndex{keys, heads, kv, most}, {q, weights}).out[0];
+}
+ValueId Graph::sparse_attention(ValueId q, ValueId cells, StateId kv, float scale) {
+  const Paged sizes = std::get<Paged>(states[size_t(kv)]);
+  const int heads = int(values[size_t(q)].shape.cols / sizes.k_dim);
+  return append(SparseAttention{kv, heads, sizes, scale}, {q, cells}).out[0];
+}
 ValueId Graph::short_conv(ValueId x, const Weight& w) {
   const int64_t cols = values[size_t(x)].shape.cols;
   ShortConv op{0, int(w.info.cols / cols), int(cols)};

@@ -71,6 +71,10 @@ class Graph {
   // describes them.
   ValueId attention(ValueId q, ValueId k, ValueId v, Attention parameters,
                     const Weight* sinks = nullptr);
+  // The cells of its sequence that each token attends to, at most `most`; and attention over them.
+  // keys: a state of one head without values.
+  ValueId lightning_index(ValueId q, ValueId weights, StateId keys, int most);
+  ValueId sparse_attention(ValueId q, ValueId cells, StateId kv, float scale);
   ValueId short_conv(ValueId x, const Weight& w);  // has its own state
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }

@@ -21,6 +21,7 @@
 #include "ggml-like-tensor/ops/head_matmul.h"
 #include "ggml-like-tensor/ops/join.h"
 #include "ggml-like-tensor/ops/kv_write.h"
+#include "ggml-like-tensor/ops/lightning_index.h"
 #include "ggml-like-tensor/ops/matmul.h"
 #include "ggml-like-tensor/ops/mean_product.h"
 #include "ggml-like-tensor/ops/mix.h"
@@ -35,6 +36,7 @@
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
+#include "ggml-like-tensor/ops/sparse_attention.h"
 #include "ggml-like-tensor/ops/sparse_mixer.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
@@ -54,10 +56,11 @@ struct OpList {
   }
 };
 
-using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul,
-                   GatedExpertMatMul, Mix, Columns, Blend, MeanProduct, RoundRows, Reorder,
-                   SetAside, Xielu, Route, HeadMatMul, Join, SparseMixer, ScaleChosen>;
+using Ops =
+    OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
+           SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
+           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
+           Join, SparseMixer, ScaleChosen, LightningIndex, SparseAttention>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -204,4 +204,17 @@ template <>
 struct CudaKernel<Attention> : AttentionKernel {};
 template CudaEntry cuda_entry<Attention>();
 
+// Only the CPU has kernels for sparse attention.
+template <class Op>
+struct OnlyOnCpu {
+  static bool supports(const Op&, const OpArgs&) { return false; }
+  static void launch(const Op&, const OpArgs&, const LaunchContext&) {}
+};
+template <>
+struct CudaKernel<LightningIndex> : OnlyOnCpu<LightningIndex> {};
+template CudaEntry cuda_entry<LightningIndex>();
+template <>
+struct CudaKernel<SparseAttention> : OnlyOnCpu<SparseAttention> {};
+template CudaEntry cuda_entry<SparseAttention>();
+
 }  // namespace chaski

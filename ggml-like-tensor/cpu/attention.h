@@ -135,17 +135,22 @@ struct CpuKernel<Attention, V> {
                             : 0;
   }
 
-  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
-                  const Scratch& scratch) {
+  // The parts of scratch(op, a) bytes.
+  static Work work(const Attention& op, const OpArgs& a, std::byte* memory) {
     const KvLayout l = layout(op, a);
     Work w;
-    w.chunk = scratch.own;
+    w.chunk = memory;
     w.scores = reinterpret_cast<float*>(w.chunk + chunk_bytes(op, a));
     w.q = w.scores + kQueries * kChunk;
     w.parts = w.q + kQueries * l.k_cols();
     w.totals = w.parts + kQueries * part_floats(l);
     w.row = w.totals + kQueries * part_floats(l);
     w.acts = reinterpret_cast<Act*>(w.row + l.k_cols());
+    return w;
+  }
+  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    const Work w = work(op, a, scratch.own);
     if (by_chunks(op, a)) return some_chunks(op, a, w, first, last, scratch);
     for (int64_t u = first; u < last; ++u)
       each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
@@ -348,17 +353,22 @@ struct CpuKernel<Attention, V> {
   // that sees nothing of the chunk is not written.
   static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                         int64_t chunk) {
-    Seen of[kQueries];
     int64_t low = kChunk, high = -1;
     for (int t = 0; t < b.tokens; ++t) {
-      const Seen s = of[t] = seen(op, b, t, chunk);
+      const Seen s = seen(op, b, t, chunk);
       if (s.high < s.low) continue;
       low = s.low < low ? s.low : low, high = s.high > high ? s.high : high;
     }
     const HeadPages pages = pages_of(op, a, b, w, chunk, low, high + 1);
-    const int64_t from = low / kPage * kPage, to = high / kPage * kPage + kPage;
+    chunk_of_pages(op, b, w, pages, chunk, low / kPage * kPage, high / kPage * kPage + kPage);
+  }
+  // The same of the pages with positions [from, to) of the chunk.
+  static void chunk_of_pages(const Attention& op, const QueryBlock& b, const Work& w,
+                             const HeadPages& pages, int64_t chunk, int64_t from, int64_t to) {
+    Seen of[kQueries];
+    for (int t = 0; t < b.tokens; ++t) of[t] = seen(op, b, t, chunk);
     score_pages(op, b, w, pages, chunk * kChunk, from / kPage, to / kPage);
-    const int64_t stride = part_floats(layout(op, a));
+    const int64_t stride = pages.v_cols + 16;
     for (int t = 0; t < b.tokens; ++t)
       for (int q = t * b.heads; q < (t + 1) * b.heads && of[t].high >= of[t].low; ++q)
         soft_max(w.scores + q * kChunk, from, to, w.parts + q * stride + pages.v_cols);

@@ -13,6 +13,7 @@
 // batch itself. In the second case cells are counted from the sequence's first token in the batch.
 #pragma once
 #include <bit>
+#include <numeric>
 
 #include "ggml-like-tensor/ops/hadamard.h"
 #include "ggml-like-tensor/ops/kv_write.h"
@@ -131,51 +132,56 @@ struct Attention {
     hadamard(q, kv.k_dim, rotation);
   }
 
-  void reference(const OpArgs& a) const {
+  // Row t of the result, over these cells.
+  void reference_row(const OpArgs& a, int64_t t, const Sight& seen,
+                     std::span<const int32_t> cells) const {
     const KvView* view = source == Source::pages ? &a.where->states.paged[size_t(state)] : nullptr;
-    std::vector<float> k, v;
+    std::vector<float> k, v, row(size_t(heads) * size_t(kv.v_dim));
+    for (int h = 0; h < heads; ++h) {
+      std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
+      if (view)
+        KvFormats::with(view->layout.format,
+                        [&]<class F>(F) { turn<F>(a, view->layout, h, q.data()); });
+      std::vector<double> score, sum(kv.v_dim);
+      std::vector<std::vector<float>> values;
+      double most = -INFINITY, total = 0;
+      for (const int32_t cell : cells) {
+        if (view)
+          load(*view, a.batch->table(*view, t)[cell / kPage], h / group(), int(cell % kPage), k, v);
+        else
+          load(a, seen.first + cell, h / group(), k, v);
+        double s = 0;
+        for (int c = 0; c < kv.k_dim; ++c) s += double(q[c]) * k[c];
+        s *= scale;
+        if (soft_cap > 0) s = soft_cap * std::tanh(s / soft_cap);
+        if (max_bias > 0) s += double(slope(h)) * double(cell - seen.cell);
+        score.push_back(s), values.push_back(v), most = std::max(most, s);
+      }
+      if (sinks) {
+        most = std::max(most, double(a.in[sinks_at()].floats()[h]));
+        total = std::exp(a.in[sinks_at()].floats()[h] - most);
+      }
+      for (size_t i = 0; i < score.size(); ++i) {
+        const double weight = std::exp(score[i] - most);
+        total += weight;
+        for (int c = 0; c < kv.v_dim; ++c) sum[c] += weight * values[i][c];
+      }
+      for (int c = 0; c < kv.v_dim; ++c) row[h * kv.v_dim + c] = float(sum[c] / total);
+      if (view)
+        KvFormats::with(view->layout.format, [&]<class F>(F) {
+          hadamard(row.data() + h * kv.v_dim, kv.v_dim, view->layout.value_rotation<F>());
+        });
+    }
+    if (a.out[0].data) std::copy(row.begin(), row.end(), a.out[0].out_row(t));
+    if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
+  }
+  void reference(const OpArgs& a) const {
     Sight seen{};
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       seen = sight(*a.batch, t, seen);
-      std::vector<float> row(size_t(heads) * size_t(kv.v_dim));
-      for (int h = 0; h < heads; ++h) {
-        std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
-        if (view)
-          KvFormats::with(view->layout.format,
-                          [&]<class F>(F) { turn<F>(a, view->layout, h, q.data()); });
-        std::vector<double> score, sum(kv.v_dim);
-        std::vector<std::vector<float>> values;
-        double most = -INFINITY, total = 0;
-        for (int64_t cell = seen.low; cell <= seen.high; ++cell) {
-          if (view)
-            load(*view, a.batch->table(*view, t)[cell / kPage], h / group(), int(cell % kPage), k,
-                 v);
-          else
-            load(a, seen.first + cell, h / group(), k, v);
-          double s = 0;
-          for (int c = 0; c < kv.k_dim; ++c) s += double(q[c]) * k[c];
-          s *= scale;
-          if (soft_cap > 0) s = soft_cap * std::tanh(s / soft_cap);
-          if (max_bias > 0) s += double(slope(h)) * double(cell - seen.cell);
-          score.push_back(s), values.push_back(v), most = std::max(most, s);
-        }
-        if (sinks) {
-          most = std::max(most, double(a.in[sinks_at()].floats()[h]));
-          total = std::exp(a.in[sinks_at()].floats()[h] - most);
-        }
-        for (size_t i = 0; i < score.size(); ++i) {
-          const double weight = std::exp(score[i] - most);
-          total += weight;
-          for (int c = 0; c < kv.v_dim; ++c) sum[c] += weight * values[i][c];
-        }
-        for (int c = 0; c < kv.v_dim; ++c) row[h * kv.v_dim + c] = float(sum[c] / total);
-        if (view)
-          KvFormats::with(view->layout.format, [&]<class F>(F) {
-            hadamard(row.data() + h * kv.v_dim, kv.v_dim, view->layout.value_rotation<F>());
-          });
-      }
-      if (a.out[0].data) std::copy(row.begin(), row.end(), a.out[0].out_row(t));
-      if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
+      std::vector<int32_t> cells(size_t(seen.high + 1 - seen.low));
+      std::iota(cells.begin(), cells.end(), int32_t(seen.low));
+      reference_row(a, t, seen, cells);
     }
   }
   // For examples of more than one token, make_batch() in tests/kit/op_support.h spreads the cells

@@ -14,22 +14,8 @@ class DeepSeek2 : public Mla {
 
   void keys(Keys& k) override {
     latent_keys(k);
-    rms_norm_key(k);
-    expert_keys(k, {"n_routed_experts", "num_local_experts"});
-    expert_width_key(k);
-    router_keys(k, kSigmoid);
-    k["expert_gating_func"].gguf_otherwise(int64_t{kSoftMax});
-    k["leading_dense_block_count"].hf_otherwise(int64_t{3});
-    k["expert_shared_count"].hf_otherwise(int64_t{1});
-    k["expert_weights_norm"].hf_otherwise(true);
-    k["expert_weights_scale"].hf_otherwise(2.5);
-    k["expert_group_count"].hf_otherwise(int64_t{8});
-    k["expert_group_used_count"].hf_otherwise(int64_t{4});
+    v3_keys(k);
     k.hf_expects({"rope_interleave"}, {true});
-    k.hf_expects({"moe_layer_freq"}, {int64_t{1}});
-    k.hf_expects({"scoring_func"}, {"sigmoid"});
-    k.hf_expects({"topk_method"}, {"noaux_tc"});
-    k.hf_expects({"hidden_act"}, {"silu"});
   }
   void tensors(Slots& s) override {
     if (gating == kSoftMax) group_rank = Route::Rank::largest;

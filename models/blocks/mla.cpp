@@ -66,6 +66,24 @@ void Mla::latent_keys(Keys& k) {
   kv_heads = 1;
 }
 
+void Mla::v3_keys(Keys& k) {
+  rms_norm_key(k);
+  expert_keys(k, {"n_routed_experts", "num_local_experts"});
+  expert_width_key(k);
+  router_keys(k, kSigmoid);
+  k["expert_gating_func"].gguf_otherwise(int64_t{kSoftMax});
+  k["leading_dense_block_count"].hf_otherwise(int64_t{3});
+  k["expert_shared_count"].hf_otherwise(int64_t{1});
+  k["expert_weights_norm"].hf_otherwise(true);
+  k["expert_weights_scale"].hf_otherwise(2.5);
+  k["expert_group_count"].hf_otherwise(int64_t{8});
+  k["expert_group_used_count"].hf_otherwise(int64_t{4});
+  k.hf_expects({"moe_layer_freq"}, {int64_t{1}});
+  k.hf_expects({"scoring_func"}, {"sigmoid"});
+  k.hf_expects({"topk_method"}, {"noaux_tc"});
+  k.hf_expects({"hidden_act"}, {"silu"});
+}
+
 void Mla::agree(const std::string& file) const {
   Experts::agree(file);
   if (plain_dim() < 1)
@@ -142,7 +160,7 @@ ValueId Mla::attend(Graph& g, ValueId n, size_t i) const {
                            g.rope(turning, heads, rope.dim, rope), heads);
   const StateId kv = g.state(Paged{1, int(latent_rank) + rope.dim, int(latent_rank), window, true});
   g.kv_write(kv, g.join(latent, k_rope, 1));
-  const ValueId y = g.attention(q, kv, latent_scale());
+  const ValueId y = look(g, q, kv, n, x, i);
   return linear(g, g.head_matmul(y, *w.v_b.weight, heads), w.output);
 }
 

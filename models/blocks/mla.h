@@ -33,6 +33,15 @@ class Mla : public Experts {
   void latent_keys(Keys& keys);
   void attend_slots(Slots& slots, int64_t i) override;
   ValueId attend(Graph& g, ValueId n, size_t i) const override;
+  // The keys of DeepSeek V3 after latent_keys().
+  void v3_keys(Keys& keys);
+  // Attention of layer i over the latent rows. `n` is the layer's input, `latent_q` the row that
+  // the queries `q` are made from.
+  virtual ValueId look(Graph& g, ValueId q, StateId kv, [[maybe_unused]] ValueId n,
+                       [[maybe_unused]] ValueId latent_q, [[maybe_unused]] size_t i) const {
+    return g.attention(q, kv, latent_scale());
+  }
+  float latent_scale() const;
 
  private:
   // q has the channels of all heads' queries without rotary positions, q_rope those with them.
@@ -40,7 +49,6 @@ class Mla : public Experts {
     Linear q_a, q_a_norm, q, q_rope, kv, kv_norm, k_rope, k_b, v_b, output;
   };
   int64_t plain_dim() const { return head_dim - rope.dim; }
-  float latent_scale() const;
   std::vector<Latent> latents;
   int64_t key_length = 0, value_length = 0;  // of GGUF files without *_length_mla
 };

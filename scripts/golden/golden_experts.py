@@ -189,6 +189,27 @@ MOONLIGHT = {k: v for k, v in DEEPSEEK_V3.items() if k != "rope_scaling"} | {
     "rope_theta": 50000.0,
 }
 
+# Sparse attention. A token sees up to 32 cells and attends to 9 of them. With 8 heads of the indexer few scores are zero,
+# so the ninth and the tenth cell are never equal; with these weights they stay apart in f16 too.
+DEEPSEEK_V32 = {k: v for k, v in DEEPSEEK_V3.items() if k not in ("scoring_func", "topk_method", "moe_layer_freq")} | {
+    "architectures": ["DeepseekV32ForCausalLM"],
+    "model_type": "deepseek_v32",
+    "index_n_heads": 8,
+    "index_head_dim": 32,
+    "index_topk": 9,
+}
+
+# GLM 5.2: the second layer attends to the cells of the first.
+GLM_DSA = {k: v for k, v in DEEPSEEK_V32.items() if k != "rope_scaling"} | {
+    "architectures": ["GlmMoeDsaForCausalLM"],
+    "model_type": "glm_moe_dsa",
+    "v_head_dim": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "index_topk": 7,
+    "indexer_types": ["full", "shared", "full"],
+}
+
 # The layers of Ling 2 are those of GLM 4.5 (golden_twins.py).
 BAILINGMOE2 = {k: v for k, v in GLM4MOE.items() if k not in ("attention_bias", "n_routed_experts", "n_shared_experts")} | {
     "architectures": ["BailingMoeV2ForCausalLM"],
@@ -349,6 +370,8 @@ PUBLISHED = {
     "hunyuan_v1_moe": None,
     "deepseek_v2": None,
     "deepseek_v3": None,
+    "deepseek_v32": None,
+    "glm_moe_dsa": None,
     "ernie4_5_moe": {"mlp.gate.moe_statics": "mlp.moe_statics"},
     "phimoe": {".mlp.": ".block_sparse_moe.", "router.weight": "gate.weight", "gate_proj": "w1", "up_proj": "w3",
                "down_proj": "w2"},
@@ -514,7 +537,7 @@ def deepseek2(writer, c):
         writer.add_key_length(rank + rope), writer.add_value_length(rank)
         writer.add_key_length_mla(width), writer.add_value_length_mla(c["v_head_dim"])
         writer.add_expert_group_count(c["n_group"]), writer.add_expert_group_used_count(c["topk_group"])
-        sigmoid = c["scoring_func"] == "sigmoid"
+        sigmoid = c.get("scoring_func", "sigmoid") == "sigmoid"
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
         writer.add_expert_weights_norm(c["norm_topk_prob"])
     if c.get("rope_scaling"):
@@ -522,7 +545,16 @@ def deepseek2(writer, c):
 
 
 def is_older(c):
-    return c["scoring_func"] == "softmax" and not c["q_lora_rank"]
+    return c.get("scoring_func") == "softmax" and not c["q_lora_rank"]
+
+
+def sparse(writer, c):
+    deepseek2(writer, c)
+    writer.add_indexer_head_count(c["index_n_heads"])
+    writer.add_indexer_key_length(c["index_head_dim"])
+    writer.add_indexer_top_k(c["index_topk"])
+    if "indexer_types" in c:
+        writer.add_array("glm-dsa.attention.indexer.types", [int(kind == "full") for kind in c["indexer_types"]])
 
 
 def with_matrices_of_heads(weights, c):

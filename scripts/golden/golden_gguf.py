@@ -224,6 +224,8 @@ FAMILIES = {
     "deepseek": (ARCH.DEEPSEEK, True, False, golden_experts.deepseek),
     "deepseek_v2": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
     "deepseek_v3": (ARCH.DEEPSEEK2, False, False, golden_experts.deepseek2),
+    "deepseek_v32": (ARCH.GLM_DSA, False, False, golden_experts.sparse),
+    "glm_moe_dsa": (ARCH.GLM_DSA, False, False, golden_experts.sparse),
     "granitemoe": (ARCH.GRANITE_MOE, True, False, granitemoe),
     "gpt_oss": (ARCH.GPT_OSS, False, False, gpt_oss),
     "phimoe": (ARCH.PHIMOE, False, False, phimoe),
@@ -273,7 +275,8 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
     arch, interleaved, plus_one, own = FAMILIES[family]
     if family == "dbrx":
         config = dbrx_config(config)
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    # The package has the tensors of DeepSeek V3.2, but not its name.
+    writer = gguf.GGUFWriter(path, "deepseek32" if family == "deepseek_v32" else gguf.MODEL_ARCH_NAMES[arch])
     add_keys(writer, config)
     if own:
         own(writer, config)
@@ -291,7 +294,7 @@ def write_gguf(path, config, family, weights, kind_of=lambda name: None):
         weights = golden_experts.dbrx_experts(weights, config["num_experts"])
     if family in golden_experts.PUBLISHED:
         weights = golden_experts.stacked(weights)
-    if arch == ARCH.DEEPSEEK2:
+    if arch in (ARCH.DEEPSEEK2, ARCH.GLM_DSA):
         weights = golden_experts.with_matrices_of_heads(weights, config)
     for name, tensor in weights.items():
         w = tensor.float().numpy()

@@ -15,9 +15,9 @@ import golden_gguf_gpt
 import golden_shelf
 import golden_shelf_gguf
 from golden_configs import *
-from golden_experts import (BAILINGMOE2, DBRX, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V2_LITE, DEEPSEEK_V3, DOTS1, ERNIE45MOE, EXAONE_MOE,
-                            GEMMA4_EXPERTS, GLM4MOE, GPT_OSS, GRANITEMOE, HUNYUAN_MOE, LLAMA4, MINIMAX_M2, MIXTRAL, MOONLIGHT, OLMOE,
-                            PHIMOE, QWEN2MOE, QWEN3MOE)
+from golden_experts import (BAILINGMOE2, DBRX, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V2_LITE, DEEPSEEK_V3, DEEPSEEK_V32, DOTS1, ERNIE45MOE,
+                            EXAONE_MOE, GEMMA4_EXPERTS, GLM4MOE, GLM_DSA, GPT_OSS, GRANITEMOE, HUNYUAN_MOE, LLAMA4, MINIMAX_M2,
+                            MIXTRAL, MOONLIGHT, OLMOE, PHIMOE, QWEN2MOE, QWEN3MOE)
 from golden_twins import TWINS, load_twin, ternary, ungated
 from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, write_golden,
                             write_json)
@@ -276,6 +276,12 @@ MODELS = {
     "deepseek_v3": (
         "latent attention; 3 experts of the 2 best of 4 groups, by a sigmoid, a bias and the best two of a group; yarn",
         DEEPSEEK_V3, torch.float32, 32, {"topk_group": 4}),
+    "deepseek_v32": (
+        "latent attention over 9 cells that an indexer chooses; its channels turn in halves; yarn",
+        DEEPSEEK_V32, torch.float32, 32, {"index_topk": 10}),
+    "glm_dsa": (
+        "latent attention over 7 cells; the second layer uses those of the first; the indexer's channels turn in pairs",
+        GLM_DSA, torch.float32, 32, {"index_topk": 8}),
     "moonlight": (
         "latent attention without a latent row of queries; a sigmoid and a bias, no groups",
         MOONLIGHT, torch.float32, 24, {"routed_scaling_factor": 1.0}),
