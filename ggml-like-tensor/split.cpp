@@ -103,4 +103,35 @@ SplitGraph split(Graph whole, int layer) {
   return parts;
 }
 
+std::vector<Graph> around_experts(const Graph& whole) {
+  const size_t n = whole.nodes.size();
+  std::vector<size_t> cuts{0};
+  std::vector<ValueId> over{whole.input};
+  const auto cut_at = [&](size_t node) {
+    cuts.push_back(node), over.push_back(crossing(whole, node)[0]);
+  };
+  const auto crosses_alone = [&](size_t node) { return crossing(whole, node).size() == 1; };
+  for (size_t i = 0; i < n; ++i) {
+    if (!std::holds_alternative<ExpertMatMul>(whole.nodes[i].op)) continue;
+    size_t from = i, to = i + 1;
+    while (from > cuts.back() && !crosses_alone(from)) --from;
+    while (to < n && !crosses_alone(to)) ++to;
+    const std::vector<bool> states = held(whole, from, to);
+    if (from == cuts.back() || to == n || std::count(states.begin(), states.end(), true) > 0)
+      return {};
+    cut_at(from), cut_at(to);
+    i = to - 1;
+  }
+  std::vector<Graph> parts;
+  for (size_t k = 0; k < cuts.size(); ++k) {
+    Graph& part = parts.emplace_back(whole);
+    const bool last = k + 1 == cuts.size();
+    part.nodes.resize(last ? n : cuts[k + 1]);
+    part.nodes.erase(part.nodes.begin(), part.nodes.begin() + long(cuts[k]));
+    part.input = over[k];
+    if (!last) part.result = over[k + 1], part.hidden = part.all_hidden = kNone;
+  }
+  return parts;
+}
+
 }  // namespace chaski

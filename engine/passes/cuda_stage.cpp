@@ -3,22 +3,46 @@
 #include <algorithm>
 
 #include "engine/pages/page_table.h"
+#include "ggml-like-tensor/split.h"
 
 namespace chaski {
 
+namespace {
+
+// The parts of a stage's graph that run on the device.
+std::vector<Graph> device_parts(Graph graph, bool cpu_experts) {
+  std::vector<Graph> parts;
+  if (!cpu_experts) {
+    parts.push_back(std::move(graph));
+    return parts;
+  }
+  std::vector<Graph> all = around_experts(graph);
+  if (all.empty())
+    fail(Exit::usage,
+         "--cpu-experts is given, but more than one value goes into the experts of this model");
+  for (size_t i = 0; i < all.size(); i += 2) parts.push_back(std::move(all[i]));
+  return parts;
+}
+
+}  // namespace
+
 DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessions, int outputs,
-                         const CudaOptions& wanted) {
+                         const CudaOptions& wanted, bool cpu_experts) {
   DeviceNeeds needs{{}, wanted};
   for (const auto& [tokens, wanted_of_them] :
        {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
     Batch batch;
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = stage_graph(model, layers, batch);
-    needs.weights = weights_of(graph);
     needs.options.states = StateLayout(graph.states, kv, true);
-    needs.options.working =
-        std::max(needs.options.working,
-                 cuda_working_bytes(std::move(graph), batch, needs.options.states, wanted.context));
+    needs.weights.clear();
+    for (Graph& part : device_parts(std::move(graph), cpu_experts)) {
+      const std::vector<const Weight*> read = weights_of(part);
+      needs.weights.insert(needs.weights.end(), read.begin(), read.end());
+      needs.options.working = std::max(
+          needs.options.working,
+          cuda_working_bytes(std::move(part), batch, needs.options.states, wanted.context));
+    }
   }
   // and a few pages for copy on write
   for (const int64_t one :

@@ -14,9 +14,10 @@ struct DeviceNeeds {
 };
 // The pages are enough for `sessions` sessions, the working memory for passes of up to
 // `wanted.max_batch` tokens and logits of up to `outputs` of them. Throws Error(device) if an op or
-// a format of the model has no kernel. It does not access a device.
+// a format of the model has no kernel. It does not access a device. With `cpu_experts` these are
+// the needs of an ExpertStage; it throws Error(usage) if the experts cannot be cut out.
 DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessions, int outputs,
-                         const CudaOptions& wanted);
+                         const CudaOptions& wanted, bool cpu_experts = false);
 
 class CudaStage : public Stage {
  public:
@@ -39,11 +40,13 @@ class CudaStage : public Stage {
   std::span<const int32_t> tokens() override { return backend_->tokens(); }
   bool can_draw() const override { return true; }
 
- private:
+ protected:
   const Model& model_;
   const Layers layers_;
   const Batch& batch_;
-  std::unique_ptr<CudaBackend> backend_;
+  const std::unique_ptr<CudaBackend> backend_;
+
+ private:
   PlanCache<CudaPlan> plans_;
 };
 

@@ -20,6 +20,7 @@ struct EngineOptions {
   // How many layers run on the device: the last ones, including the logits. The layers before them
   // run on the CPU.
   int gpu_layers = kAllThatFit;
+  bool cpu_experts = false;  // the experts of these layers run on the CPU
   // The most threads. 0: one for each physical core that the affinity mask and the cgroup quota
   // allow this process. Fewer threads work when that is faster, unless `threads_fixed` is set.
   int threads = 0;

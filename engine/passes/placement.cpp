@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "engine/passes/expert_stage.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/split.h"
 
@@ -39,6 +40,9 @@ DeviceChoice device_choice(const EngineOptions& o) {
         Exit::usage,
         "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU",
         asked_layers(o), o.device);
+  if (o.cpu_experts && (choice.cpu || o.gpu_layers == 0))
+    fail(Exit::usage, "--cpu-experts is given with {}, expected a device for the other layers",
+         choice.cpu ? "--device cpu" : "--gpu-layers 0");
   choice.cpu |= o.gpu_layers == 0;
   choice.must &= !choice.cpu;
   return choice;
@@ -67,6 +71,7 @@ class Fitting {
         device_(device),
         kv_(o.kv),
         sessions_(o.sessions),
+        cpu_experts_(o.cpu_experts),
         layers_(int(model.n_layers)),
         outputs_(std::max(o.outputs, o.sessions)),
         fixed_context_(o.context > 0),
@@ -96,8 +101,10 @@ class Fitting {
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
     if (first.count() > 0) p.stages.push_back({first});
-    p.stages.push_back({last, device_needs(model_, last, kv_, sessions_,
-                                           std::min(outputs_, p.max_batch), wanted)});
+    p.stages.push_back({last,
+                        device_needs(model_, last, kv_, sessions_, std::min(outputs_, p.max_batch),
+                                     wanted, cpu_experts_),
+                        cpu_experts_});
     return p;
   }
   bool fits(const Placement& p) const { return bytes_needed(p) <= device_.free_bytes; }
@@ -135,7 +142,9 @@ class Fitting {
   const Model& model_;
   const CudaDevice& device_;
   const Format kv_;
-  const int sessions_, layers_, outputs_;
+  const int sessions_;
+  const bool cpu_experts_;
+  const int layers_, outputs_;
   const bool fixed_context_;
   const int own_context_;
   std::vector<int> counts_;  // numbers of layers that can be on a device, ascending
@@ -197,6 +206,13 @@ void expect_kv_type(const EngineOptions& o) {
                                  [&](const KvType& t) { return t.format == o.kv; });
   if (!known)
     fail(Exit::usage, "--kv is {}, expected a format for keys and values", info(o.kv).name);
+}
+
+void expect_experts(const EngineOptions& o, const Model& m, const std::string& path) {
+  const bool any = std::any_of(m.weights.begin(), m.weights.end(),
+                               [](auto& w) { return w.role == Role::experts; });
+  if (o.cpu_experts && !any)
+    fail(Exit::usage, "--cpu-experts is given, but {} has no experts", path);
 }
 
 // A table of positions limits the context. Rotary positions have no limit, but beyond the model's
@@ -283,6 +299,9 @@ std::unique_ptr<Stage> open_stage(const StagePlace& place, const StageSetup& set
                                       setup.threads, o.threads_fixed);
   auto backend = CudaBackend::open(place.device->weights, place.device->options);
   backend->upload(o.upload);
+  if (place.cpu_experts)
+    return std::make_unique<ExpertStage>(setup.model, place.layers, setup.batch, std::move(backend),
+                                         setup.crew, setup.threads, o.threads_fixed);
   return std::make_unique<CudaStage>(setup.model, place.layers, setup.batch, std::move(backend));
 }
 
@@ -302,6 +321,7 @@ int thread_count(const EngineOptions& o) {
 Placement settle(Model& model, const EngineOptions& o, const std::string& path) {
   scale_rope(model, o, path);
   expect_kv_type(o);
+  expect_experts(o, model, path);
   expect_context(o, model, path);
   model.expect_sessions(o.context ? o.context : model.context);
   Placement placement = place(model, o);

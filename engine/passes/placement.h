@@ -30,6 +30,7 @@ struct StageSetup {
 struct StagePlace {
   Layers layers;
   std::optional<DeviceNeeds> device = std::nullopt;  // empty: the CPU
+  bool cpu_experts = false;                          // of a device: an ExpertStage
   // Opens a stage of another kind. Empty: a CpuStage or a CudaStage.
   std::function<std::unique_ptr<Stage>(const StageSetup&, Layers)> other = {};
 };
@@ -60,6 +61,7 @@ int thread_count(const EngineOptions& options);
 //                   there is no device, or none that holds a layer; a notice says why.
 //   --device cuda   All layers are on the device, or as many as --gpu-layers asks for. Throws
 //                   Error(memory) with the needed and the free bytes if they do not fit.
+//   --cpu-experts   The experts of layers on a device run on the CPU.
 // Without --ctx the context is reduced (see kLeastContext) before layers move to the CPU; a notice
 // says so. Throws Error(usage) for options that do not suit the model, and what check_options()
 // throws. `path` is for error messages.

@@ -19,7 +19,7 @@ namespace {
 EngineOptions draft_options(const GenerationFlags& flags) {
   EngineOptions options = flags.model.options();
   options.model = flags.draft;
-  options.context = 0, options.gpu_layers = kAllThatFit;
+  options.context = 0, options.gpu_layers = kAllThatFit, options.cpu_experts = false;
   if (!takes_tokenizer(flags.draft)) options.tokenizer.clear();
   return options;
 }

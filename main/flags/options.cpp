@@ -190,6 +190,10 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
            "cannot hold all layers (default {}: all that fit)")
       .one_of({"auto", "all"}, 0, kMaxCount)
       .type("N");
+  flags.add_switch(
+      "--cpu-experts", engine.cpu_experts,
+      "keep the experts of the layers on the GPU in the CPU's memory, and compute them "
+      "there");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {

@@ -149,6 +149,47 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("cuda/engine: experts that stay on the CPU") {
+  Device device;
+  if (!device.available()) return;
+  for (const char* name : {"qwen3moe", "mixtral", "gpt_oss", "dots1"}) {
+    CAPTURE(name);
+    EngineOptions o;
+    o.model = golden("models/") + name, o.device = "cpu", o.sessions = 3;
+    const auto cpu = Engine::open(o);
+    const auto t = tokens_for(*cpu, 24);
+    const std::span<const TokenId> all = t;
+    const Logits want = logits_of(*cpu->session(), t, 3);
+    o.device = "cuda";
+    const auto whole = Engine::open(o);
+    o.cpu_experts = true;
+    const int layers = cpu_layers(*cpu);
+    for (int on_device = 1; on_device <= layers; ++on_device) {
+      o.gpu_layers = on_device;
+      const auto e = Engine::open(o);
+      CHECK(cpu_layers(*e) == layers - on_device);
+      CHECK(e->device().find("experts on the CPU") != std::string::npos);
+      if (on_device == layers)
+        CHECK(e->pipeline().cuda()->backend().bytes_in_use() <
+              whole->pipeline().cuda()->backend().bytes_in_use());
+      const Logits got = logits_of(*e->session(), t, 3);
+      CHECK(error(got, want) < 1e-4);
+      CHECK(error(hidden_of(*e->session(), t, 3), hidden_of(*cpu->session(), t, 3)) < 1e-4);
+      // In portions, alone and next to another session it gives the same bits.
+      auto one = e->session(), two = e->session();
+      one->extend(all.first(11), 0), two->extend(all.first(5), 0);
+      const Extension together[] = {{.session = two.get(), .tokens = all.subspan(5, 3)},
+                                    {.session = one.get(), .tokens = all.subspan(11), .wanted = 3}};
+      const auto both = extend_all(together);
+      CHECK(std::equal(got.begin(), got.end(), both.begin() + e->vocab_size()));
+    }
+  }
+  EngineOptions o;
+  o.device = "cuda", o.cpu_experts = true;
+  CHECK(std::string(error_of([&] { Engine::open(o); }).what()).find("has no experts") !=
+        std::string::npos);
+}
+
 TEST_CASE(
     "cuda/engine: the five kernels of a decode step give the bits of the separate steps, "
     "with pages of every format") {

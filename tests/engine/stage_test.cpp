@@ -110,6 +110,31 @@ TEST_CASE("stages: a CPU that is cut in two computes the same bits, and shares s
   }
 }
 
+TEST_CASE("stages: a graph is cut around the experts of its layers") {
+  for (const auto& [name, with_experts] :
+       {std::pair{"qwen3moe", 2}, {"gpt_oss", 3}, {"dots1", 2}, {"deepseek_v2", 2}, {"olmo", 0}}) {
+    CAPTURE(name);
+    const auto e = Engine::open(cpu_options(golden("models/") + name));
+    const Graph whole = graph_of_one(e->model());
+    const std::vector<Graph> parts = around_experts(whole);
+    REQUIRE(parts.size() == size_t(2 * with_experts + 1));
+    size_t nodes = 0;
+    for (size_t i = 0; i < parts.size(); nodes += parts[i++].nodes.size()) {
+      const auto experts = std::ranges::count_if(
+          parts[i].nodes, [](const Node& n) { return std::holds_alternative<ExpertMatMul>(n.op); });
+      CHECK(experts == (i % 2 ? 3 : 0));
+      if (i > 0) CHECK(parts[i].input == parts[i - 1].result);
+    }
+    CHECK(nodes == whole.nodes.size());
+    CHECK(parts.back().result == whole.result);
+  }
+  CHECK(error_of([] {
+          EngineOptions o = cpu_options("");
+          o.cpu_experts = true;
+          Engine::open(o);
+        }).code == Exit::usage);
+}
+
 TEST_CASE("stages: a pass that is abandoned in the second stage changes nothing") {
   const EngineOptions o = cpu_options("");
   const auto whole = Engine::open(o);
