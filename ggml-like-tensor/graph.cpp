@@ -120,11 +120,31 @@ ValueId Graph::sparse_attention(ValueId q, ValueId cells, StateId kv, float scal
   const int heads = int(values[size_t(q)].shape.cols / sizes.k_dim);
   return append(SparseAttention{kv, heads, sizes, scale}, {q, cells}).out[0];
 }
-ValueId Graph::short_conv(ValueId x, const Weight& w) {
+ValueId Graph::short_conv(ValueId x, const Weight& w, const Weight* bias, bool silu) {
   const int64_t cols = values[size_t(x)].shape.cols;
-  ShortConv op{0, int(w.info.cols / cols), int(cols)};
+  ShortConv op{0, int(w.info.cols / cols), int(cols), bias != nullptr, silu};
   op.state = state(op.kept());
-  return append(op, {x, weight(w)}).out[0];
+  std::vector<ValueId> in{x, weight(w)};
+  if (bias) in.push_back(weight(*bias));
+  return append(op, std::move(in)).out[0];
+}
+ValueId Graph::selective_scan(ValueId x, ValueId dt, ValueId b, ValueId c, const Weight& decays,
+                              const Weight& direct) {
+  SelectiveScan op{0, int(values[size_t(x)].shape.cols), int(values[size_t(b)].shape.cols)};
+  op.state = state(op.kept());
+  const ValueId of_states = weight(decays);
+  return append(op, {x, dt, b, c, of_states, weight(direct)}).out[0];
+}
+ValueId Graph::state_scan(ValueId xbc, ValueId dt, StateScan op, const Weight& decays,
+                          const Weight& direct) {
+  op.state = state(op.kept());
+  const ValueId of_heads = weight(decays);
+  return append(op, {xbc, dt, of_heads, weight(direct)}).out[0];
+}
+ValueId Graph::delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId beta, DeltaRule op,
+                          const Weight& decays) {
+  op.state = state(op.kept());
+  return append(op, {q, k, v, dt, beta, weight(decays)}).out[0];
 }
 
 void Graph::want(Result what) {

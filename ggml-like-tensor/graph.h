@@ -75,7 +75,15 @@ class Graph {
   // keys: a state of one head without values.
   ValueId lightning_index(ValueId q, ValueId weights, StateId keys, int most);
   ValueId sparse_attention(ValueId q, ValueId cells, StateId kv, float scale);
-  ValueId short_conv(ValueId x, const Weight& w);  // has its own state
+  // These have a state of their own. ops/*.h describe their inputs; sizes and the state are filled
+  // in.
+  ValueId short_conv(ValueId x, const Weight& w, const Weight* bias = nullptr, bool silu = false);
+  ValueId selective_scan(ValueId x, ValueId dt, ValueId b, ValueId c, const Weight& decays,
+                         const Weight& direct);
+  ValueId state_scan(ValueId xbc, ValueId dt, StateScan op, const Weight& decays,
+                     const Weight& direct);
+  ValueId delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId beta, DeltaRule op,
+                     const Weight& decays);
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
   ValueId clamped_swiglu(ValueId gate, ValueId up) {

@@ -6,7 +6,9 @@
 //   kReadsActs      if set, the op reads input 0 quantized when its weights have block formats
 //   kind_in(i), kind_out(i)   the kinds of input and output i; without them all are f32
 //   leaves_acts()   whether the op can also write output 0 quantized, in addition to floats or
-//                   instead of them, if rows are whole blocks of 32
+//                   instead of them, if rows are whole blocks of 32.
+//   kRoundsState    if set, the op computes the floats of its state. Tests then compare them as
+//                   they compare outputs
 #pragma once
 #include <variant>
 
@@ -14,6 +16,7 @@
 #include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/blend.h"
 #include "ggml-like-tensor/ops/columns.h"
+#include "ggml-like-tensor/ops/delta_rule.h"
 #include "ggml-like-tensor/ops/expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
@@ -33,11 +36,13 @@
 #include "ggml-like-tensor/ops/route.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/scale_chosen.h"
+#include "ggml-like-tensor/ops/selective_scan.h"
 #include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/sparse_attention.h"
 #include "ggml-like-tensor/ops/sparse_mixer.h"
+#include "ggml-like-tensor/ops/state_scan.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
@@ -56,11 +61,11 @@ struct OpList {
   }
 };
 
-using Ops =
-    OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
-           SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
-           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
-           Join, SparseMixer, ScaleChosen, LightningIndex, SparseAttention>;
+using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
+                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul,
+                   GatedExpertMatMul, Mix, Columns, Blend, MeanProduct, RoundRows, Reorder,
+                   SetAside, Xielu, Route, HeadMatMul, Join, SparseMixer, ScaleChosen,
+                   LightningIndex, SparseAttention, SelectiveScan, StateScan, DeltaRule>;
 using AnyOp = Ops::Any;
 
 template <class Op>

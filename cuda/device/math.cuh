@@ -45,12 +45,28 @@ __device__ __forceinline__ float erf_fixed(float x) {
   return x < 0 ? 0.0f - above : above;
 }
 
+// ln(1 + x) for 0 <= x <= 1.
+__device__ __forceinline__ float log1p_fixed(float x) {
+  const float s = x / (2.0f + x), square = s * s;
+  float y = 1.0f / 15;
+  y = fmaf(y, square, 1.0f / 13);
+  y = fmaf(y, square, 1.0f / 11);
+  y = fmaf(y, square, 1.0f / 9);
+  y = fmaf(y, square, 1.0f / 7);
+  y = fmaf(y, square, 0.2f);
+  y = fmaf(y, square, 1.0f / 3);
+  y = fmaf(y, square, 1.0f);
+  return (s + s) * y;
+}
+
 __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::silu) return x / (1.0f + exp_fixed(0.0f - x));
   if (kind == Activation::gelu_erf) return 0.5f * x * (1.0f + erf_fixed(x * 0.70710678f));
   if (kind == Activation::relu) return x < 0 ? 0.0f : x;
   if (kind == Activation::relu2) return x < 0 ? 0.0f : x * x;
   if (kind == Activation::sigmoid) return 1.0f / (1.0f + exp_fixed(0.0f - x));
+  if (kind == Activation::softplus)
+    return (x < 0 ? 0.0f : x) + log1p_fixed(exp_fixed(0.0f - fabsf(x)));
   const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }

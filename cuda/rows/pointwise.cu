@@ -383,12 +383,13 @@ struct SparseMixerKernel {
 // all of these and then stores the last inputs in the state.
 
 struct ShortConvArgs {
-  const float *x, *w;
+  const float *x, *w, *bias;  // bias: or null
   float* y;
   std::byte* states;  // address of page 0
   int64_t page_bytes;
   const int32_t *cells, *tables, *table_start;
   int tokens, back, cols;  // back: taps - 1
+  bool silu;
 
   __device__ __forceinline__ bool together(int t, int other) const {
     return table_start[t] == table_start[other];
@@ -401,7 +402,8 @@ struct ShortConvArgs {
                                         : kept[int64_t((cells[t] - ago) % back) * cols + c];
       sum = fmaf(w[int64_t(back - ago) * cols + c], input, sum);
     }
-    y[int64_t(t) * cols + c] = sum;
+    if (bias) sum = sum + bias[c];
+    y[int64_t(t) * cols + c] = silu ? activate_fixed(Activation::silu, sum) : sum;
   }
 };
 
@@ -439,6 +441,7 @@ struct ShortConvKernel {
     const RecurrentView& s = view(op, a);
     const ShortConvArgs args{a.in[0].floats(),
                              a.in[1].floats(),
+                             op.biases(a),
                              a.out[0].out_row(0),
                              s.block(0),
                              int64_t(s.page_bytes),
@@ -447,7 +450,8 @@ struct ShortConvKernel {
                              c.batch.table_start[s.pool],
                              int(a.in[0].shape.rows),
                              op.taps - 1,
-                             op.cols};
+                             op.cols,
+                             op.silu};
     chaski::launch("short_conv",
                    {dim3(unsigned(args.tokens), unsigned((op.cols + 127) / 128)), 128, c.stream},
                    short_conv, args);

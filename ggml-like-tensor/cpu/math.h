@@ -42,6 +42,23 @@ typename V::F erf(typename V::F x) {
   return V::where_less(x, V::zero(), V::sub(V::zero(), above), above);
 }
 
+// ln(1 + x) for 0 <= x <= 1, by the series of 2 artanh(x / (2 + x)). Relative error below 1e-7.
+template <class V>
+typename V::F log1p(typename V::F x) {
+  const auto s = V::div(x, V::add(V::set1(2), x)), square = V::mul(s, s);
+  auto y = V::set1(1.0f / 15);
+  for (float c : {1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 0.2f, 1.0f / 3, 1.0f})
+    y = V::fma(y, square, V::set1(c));
+  return V::mul(V::add(s, s), y);
+}
+
+// max(x, 0) + ln(1 + e^-|x|). A NaN stays NaN.
+template <class V>
+typename V::F softplus(typename V::F x) {
+  const auto above = V::where_less(x, V::zero(), V::zero(), x);
+  return V::add(above, log1p<V>(exp<V>(V::sub(V::zero(), V::abs(x)))));
+}
+
 // A NaN stays NaN, because it is not less than zero.
 template <class V>
 typename V::F activate(Activation kind, typename V::F x) {
@@ -53,6 +70,7 @@ typename V::F activate(Activation kind, typename V::F x) {
   if (kind == Activation::relu2) return V::where_less(x, V::zero(), V::zero(), V::mul(x, x));
   if (kind == Activation::sigmoid)
     return V::div(V::set1(1), V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
+  if (kind == Activation::softplus) return softplus<V>(x);
   const auto inner =
       V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));

@@ -16,7 +16,6 @@
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/scale_chosen.h"
 #include "ggml-like-tensor/ops/set_aside.h"
-#include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/sparse_mixer.h"
 #include "ggml-like-tensor/ops/take_rows.h"
@@ -335,52 +334,6 @@ struct CpuKernel<Rope, V> : ByRow {
       for (int h = 0; h < op.heads; ++h)
         Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim,
                    op.angles(a, t), op.head_dim, op.dim);
-  }
-};
-
-// A unit is some channels of all tokens. Only this unit reads and writes these channels in the
-// states.
-template <class V>
-struct CpuKernel<ShortConv, V> {
-  static constexpr int kChannels = 64;
-  static int64_t units(const ShortConv& op, const OpArgs&) {
-    return (op.cols + kChannels - 1) / kChannels;
-  }
-  static int64_t grain(const ShortConv&, const OpArgs&) { return 1; }
-  static size_t scratch(const ShortConv&, const OpArgs&) { return 0; }
-
-  static void run(const ShortConv& op, const OpArgs& a, int64_t first, int64_t last,
-                  const Scratch&) {
-    const Batch& b = *a.batch;
-    const int64_t from = first * kChannels,
-                  to = last * kChannels < op.cols ? last * kChannels : op.cols;
-    for (int64_t begin = 0, end; begin < a.in[0].shape.rows; begin = end) {
-      for (end = begin + 1; end < a.in[0].shape.rows && b.sequences[end] == b.sequences[begin];)
-        ++end;
-      const RecurrentView& view = a.where->states.recurrent[op.state];
-      float* const kept = reinterpret_cast<float*>(view.block(b.table(view, begin)[0]));
-      for (int64_t t = begin; t < end; ++t) one_token(op, a, t, t - begin, kept, from, to);
-      const int back = op.taps - 1;
-      for (int64_t t = end - back > begin ? end - back : begin; t < end; ++t)
-        __builtin_memcpy(kept + b.cells[t] % back * op.cols + from, a.in[0].row(t) + from,
-                         (to - from) * sizeof(float));
-    }
-  }
-  // Computes channels [from, to) of token t; `before` tokens of its sequence precede it in the
-  // batch.
-  static void one_token(const ShortConv& op, const OpArgs& a, int64_t t, int64_t before,
-                        const float* kept, int64_t from, int64_t to) {
-    const int cell = a.batch->cells[t], back = op.taps - 1;
-    each_vector(to - from, [&](int64_t i, int64_t n) {
-      auto sum = V::zero();
-      for (int ago = back < cell ? back : cell; ago >= 0; --ago) {
-        const float* x =
-            ago <= before ? a.in[0].row(t - ago) : kept + (cell - ago) % back * op.cols;
-        const float* w = a.in[1].floats() + (back - ago) * op.cols;
-        sum = V::fma(load_n<V>(w + from + i, n), load_n<V>(x + from + i, n), sum);
-      }
-      store_n<V>(a.out[0].out_row(t) + from + i, sum, n);
-    });
   }
 };
 

@@ -7,6 +7,7 @@
 #include "ggml-like-tensor/cpu/norm.h"
 #include "ggml-like-tensor/cpu/peak.h"
 #include "ggml-like-tensor/cpu/rows.h"
+#include "ggml-like-tensor/cpu/scan.h"
 #include "ggml-like-tensor/cpu/sparse_attention.h"
 
 namespace chaski {

@@ -97,7 +97,7 @@ struct Input {
   Format format = Format::f32;
   bool weight = false;
   int below = 0;     // more than 0: i32 values 0 .. below - 1
-  float spread = 3;  // floats are between -spread and spread
+  float spread = 3, centre = 0;  // floats are between centre - spread and centre + spread
 };
 template <class Op>
 struct Example {

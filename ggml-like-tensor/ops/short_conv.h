@@ -1,7 +1,8 @@
 // A causal convolution over the tokens of a sequence, for every channel separately: the channel's
 // last `taps` inputs, including the token's own, times `taps` weights. Inputs before the sequence's
-// first token are not added.
-//   in 0 x (tokens, cols), in 1 w (1, taps * cols): the oldest input's weights first
+// first token are not added. Then the bias is added, and silu applied, if the op has them.
+//   in 0 x (tokens, cols), in 1 w (1, taps * cols): the oldest input's weights first; in 2 bias (1,
+//   cols), if `bias`
 //   -> out 0 (tokens, cols)
 // The state holds the last taps - 1 inputs, (taps - 1, cols); the input of cell c is in row c %
 // (taps - 1). Every token of a sequence replaces one row, so the op must process each token once,
@@ -9,7 +10,8 @@
 #pragma once
 #include <cstring>
 
-#include "ggml-like-tensor/ops/operand.h"
+#include "ggml-like-tensor/ops/recurrence.h"
+#include "ggml-like-tensor/ops/unary.h"
 
 namespace chaski {
 
@@ -17,17 +19,16 @@ struct ShortConv {
   static constexpr const char* kName = "short_conv";
   StateId state = 0;
   int taps = 2, cols = 0;
+  bool bias = false, silu = false;
 
   Recurrent kept() const { return {int64_t(taps - 1) * cols * int64_t(sizeof(float))}; }
-  // The state of token t's sequence.
-  float* rows(const OpArgs& a, int64_t t) const {
-    const RecurrentView& view = a.where->states.recurrent[size_t(state)];
-    return reinterpret_cast<float*>(view.block(a.batch->table(view, t)[0]));
-  }
+  // The bias, or null.
+  const float* biases(const OpArgs& a) const { return bias ? a.in[2].floats() : nullptr; }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0].cols == cols && taps >= 2 && in[1] == (Shape{1, int64_t(taps) * cols}),
            "every channel must have `taps` weights");
+    ENSURE(!bias || in[2] == (Shape{1, cols}), "every channel must have a bias");
     return {in[0]};
   }
   Cost cost(const OpArgs& a) const {
@@ -37,11 +38,8 @@ struct ShortConv {
   void reference(const OpArgs& a) const {
     const Batch& b = *a.batch;
     const float* w = a.in[1].floats();
-    for (int64_t first = 0, end; first < a.in[0].shape.rows; first = end) {
-      for (end = first + 1;
-           end < a.in[0].shape.rows && b.sequences[size_t(end)] == b.sequences[size_t(first)];)
-        ++end;
-      float* const kept = rows(a, first);
+    each_sequence(b, a.in[0].shape.rows, [&](int64_t first, int64_t end) {
+      float* const kept = state_at(a, state, first);
       for (int64_t t = first; t < end; ++t)
         for (int c = 0; c < cols; ++c) {
           float sum = 0;
@@ -52,19 +50,24 @@ struct ShortConv {
                 ago <= t - first ? a.in[0].row(t - ago)[c] : kept[cell % (taps - 1) * cols + c];
             sum = std::fma(w[tap * cols + c], x, sum);
           }
-          a.out[0].out_row(t)[c] = sum;
+          if (bias) sum += biases(a)[c];
+          a.out[0].out_row(t)[c] = silu ? float(activate(Activation::silu, sum)) : sum;
         }
       for (int64_t t = std::max(first, end - (taps - 1)); t < end; ++t)
         std::memcpy(kept + b.cells[size_t(t)] % (taps - 1) * cols, a.in[0].row(t),
                     size_t(cols) * sizeof(float));
-    }
+    });
   }
   static std::vector<Example<ShortConv>> examples() {
-    return {{{0, 3, 45}, {{{5, 45}}, {{1, 3 * 45}, Format::f32, true}}, 5},
-            {{1, 4, 160}, {{{21, 160}}, {{1, 4 * 160}, Format::f32, true}}, 21},
-            {{0, 2, 64}, {{{1, 64}}, {{1, 2 * 64}, Format::f32, true}}, 1},
+    const auto vector = [](int64_t cols) { return Input{{1, cols}, Format::f32, true}; };
+    return {{{0, 3, 45}, {{{5, 45}}, vector(3 * 45)}, 5},
+            {{1, 4, 160}, {{{21, 160}}, vector(4 * 160)}, 21},
+            {{0, 2, 64}, {{{1, 64}}, vector(2 * 64)}, 1},
+            {{0, 4, 45, true, true}, {{{21, 45}}, vector(4 * 45), vector(45)}, 21},
+            {{0, 4, 160, false, true}, {{{5, 160}}, vector(4 * 160)}, 5},
+            {{0, 3, 45, true}, {{{5, 45}}, vector(3 * 45), vector(45)}, 5},
             // more taps than the second sequence has inputs
-            {{0, 10, 16}, {{{5, 16}}, {{1, 10 * 16}, Format::f32, true}}, 5}};
+            {{0, 10, 16}, {{{5, 16}}, vector(10 * 16)}, 5}};
   }
 };
 

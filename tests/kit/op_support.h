@@ -155,7 +155,7 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states)
       if (i.below > 0)
         reinterpret_cast<int32_t*>(b.data())[k] = int32_t(hash(uint32_t(k)) % uint32_t(i.below));
       else
-        b.floats()[k] = i.spread * noise(uint32_t(k + 17 * int64_t(c->in.size())));
+        b.floats()[k] = i.centre + i.spread * noise(uint32_t(k + 17 * int64_t(c->in.size())));
     c->in.push_back(std::move(b));
   }
   OpArgs& a = c->args;
@@ -203,15 +203,22 @@ Outputs outputs_of(const Op& op, Case& c, Fn compute) {
   return o;
 }
 
-// Normalised mean squared error.
-inline double nmse(Buffer& got, Buffer& want) {
+// Normalised mean squared error of n floats.
+inline double nmse(const float* x, const float* y, size_t n) {
   double error = 0, size = 0;
-  const float *x = got.floats(), *y = want.floats();
-  for (size_t i = 0; i < want.size / 4; ++i) {
+  for (size_t i = 0; i < n; ++i) {
     if (!std::isfinite(x[i])) return INFINITY;
     error += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
   }
   return size > 0 ? error / size : error;
+}
+inline double nmse(Buffer& got, Buffer& want) {
+  return nmse(got.floats(), want.floats(), want.size / 4);
+}
+// The same of the floats of recurrent states.
+inline double nmse(const std::vector<std::byte>& got, const std::vector<std::byte>& want) {
+  return nmse(reinterpret_cast<const float*>(got.data()),
+              reinterpret_cast<const float*>(want.data()), want.size() / 4);
 }
 
 // Whether output i is correct: floats within a bound, everything else to the bit.

@@ -46,7 +46,10 @@ void sweep() {
                       info(format_of(layout)).block > 1 ? 5e-4 : 1e-10));
         }
         CHECK(got.acts.guarded());
-        CHECK(got.pages == want.pages);
+        if constexpr (requires { Op::kRoundsState; })
+          CHECK(nmse(got.pages, want.pages) < 1e-10);
+        else
+          CHECK(got.pages == want.pages);
         if (backend == cpu_backends().front()) {
           first = std::move(got);
           continue;
@@ -55,6 +58,7 @@ void sweep() {
           CHECK(std::memcmp(got.floats[i].data(), first.floats[i].data(), first.floats[i].size) ==
                 0);
         CHECK(std::memcmp(got.acts.data(), first.acts.data(), first.acts.size) == 0);
+        CHECK(got.pages == first.pages);
       }
     }
     ++number;
