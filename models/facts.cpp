@@ -157,6 +157,7 @@ Key& Keys::operator[](std::string_view name) {
 }
 
 int64_t RowOrder::theirs(int64_t ours) const {
+  if (across > 0) return (first + ours % down) * across + ours / down;
   const int64_t in_head = head > 0 ? ours % head : 0;
   if (in_head < rotated) ours += in_head / 2 + (in_head % 2) * (rotated / 2) - in_head;
   return first + (run > 0 ? ours / run * pitch + ours % run : ours);
@@ -180,6 +181,13 @@ Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n == rows ? 0
 Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
 Slots::Slot& Slots::Slot::ternary_in_hf() { return hf_ternary = true, *this; }
 Slots::Slot& Slots::Slot::matrix_of(int64_t n) { return matrix_rows = n, *this; }
+Slots::Slot& Slots::Slot::transpose_of(int64_t down, int64_t first, int64_t all) {
+  for (RowOrder* order : {&hf_order, &gguf_order}) {
+    order->down = down, order->across = cols / down, order->first = first;
+    order->whole = all * order->across;
+  }
+  return matrix_of(all > 0 ? all : down);
+}
 Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs, RowOrder order) {
   return gguf_else = std::move(theirs), gguf_else_order = order, *this;
 }
@@ -225,6 +233,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.experts = s.experts, weight.chosen = s.chosen;
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
+    weight.hf_minus_exp = s.hf_minus_exp;
     weight.hf_constant = s.hf_constant;
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;

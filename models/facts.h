@@ -264,8 +264,11 @@ struct RowOrder {
   int64_t run = 0, pitch = 0;
   // Each run of rows is a matrix, and ours are these matrices transposed, one below the other.
   bool turned = false;
+  // Of a vector that the file has as a matrix with rows of `across` elements. Ours is the transpose
+  // of `down` of its rows, from row `first` on. across == 0: it is a vector there too.
+  int64_t down = 0, across = 0;
 
-  bool plain() const { return !transposed && head == 0 && whole == 0; }
+  bool plain() const { return !transposed && head == 0 && whole == 0 && across == 0; }
   // The file's row for our row; of a transposed matrix, its column.
   int64_t theirs(int64_t ours) const;
   // The same order inside a tensor of several parts.
@@ -328,7 +331,7 @@ struct TensorSlot {
   bool hf_less_one = false;
   // Rows in the Hugging Face file if those are fewer; our further rows repeat its first. 0: equal.
   int64_t hf_rows = 0;
-  bool hf_unit_rows = false, hf_ternary = false;
+  bool hf_unit_rows = false, hf_ternary = false, hf_minus_exp = false;
   std::optional<float> hf_constant;  // the Hugging Face file has none: every number is this one
   int64_t matrix_rows = 1;
   std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling
@@ -351,7 +354,7 @@ class Slots {
     Role role = Role::matmul;
     int64_t experts = 1, chosen = 1;
     bool is_optional = false;
-    bool hf_less_one = false, hf_bare = false;
+    bool hf_less_one = false, hf_bare = false, hf_minus_exp = false;
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
     std::optional<float> hf_constant;
@@ -368,6 +371,8 @@ class Slots {
     Slot& optional();
     Slot& less_one_in_hf();  // a vector: Hugging Face files store x for our 1 + x
     Slot& bare_in_hf();      // its Hugging Face name does not end in ".weight"
+    // A vector: Hugging Face files store x for our -e^x.
+    Slot& minus_exp_in_hf() { return hf_minus_exp = true, *this; }
     // The Hugging Face matrix may have fewer rows; our further rows repeat its first.
     Slot& rows_in_hf(int64_t rows);
     // A vector that Hugging Face files do not have: all its numbers are `value`.
@@ -377,6 +382,9 @@ class Slots {
     // these values times its mean magnitude, and that mean becomes "NAME_scale".
     Slot& ternary_in_hf();
     Slot& matrix_of(int64_t rows);  // a vector that files store as a matrix of `rows` rows
+    // A vector that files store as a matrix of `down` rows, which is the transpose of ours. If
+    // all > 0, the matrix has `all` rows, and those of ours begin at row `first`.
+    Slot& transpose_of(int64_t down, int64_t first = 0, int64_t all = 0);
     // Read this tensor if a GGUF file has none for the slot.
     Slot& or_in_gguf(std::string name, RowOrder order = {});
     // The rows are those of `n` experts, of which a token reads `chosen`. A Hugging Face file has

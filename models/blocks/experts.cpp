@@ -123,8 +123,11 @@ void Experts::feed_slots(Slots& s, int64_t i) {
   add(m.gate, "ffn_gate_exps", width, dim, names.gate, place(false));
   add(m.up, "ffn_up_exps", width, dim, names.up, place(true));
   add(m.down, "ffn_down_exps", dim, width, names.down, {down_transposed});
+  if (shared_width() > 0) shared_slots(s, m);
+}
+
+void Experts::shared_slots(Slots& s, Mixture& m) const {
   const int64_t shared = shared_width();
-  if (shared == 0) return;
   const std::string in_hf = names.shared;
   s.add(m.shared.gate, "ffn_gate_shexp", shared, dim).in_hf(in_hf + ".gate_proj");
   s.add(m.shared.up, "ffn_up_shexp", shared, dim).in_hf(in_hf + ".up_proj");

@@ -99,6 +99,7 @@ class Experts : public Llama {
   // What a mixture makes of `n`, with the scores of its router.
   ValueId consulted(Graph& g, ValueId n, ValueId scores, const Mixture& m) const;
   ValueId shared(Graph& g, ValueId n, const Mixture& m) const;
+  virtual void shared_slots(Slots& slots, Mixture& m) const;
   // A token's experts and their weights.
   virtual Graph::Routed choose(Graph& g, ValueId scores, const Mixture& m) const {
     return g.route(scores, route(), m.bias.weight);

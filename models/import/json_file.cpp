@@ -197,6 +197,25 @@ class DocumentWriter {
   std::vector<size_t> open_;  // where each unfinished array or object begins
 };
 
+// Python writes Infinity, which JSON does not have: here it is the largest power of ten. Returns
+// nothing if the text has none.
+std::string with_finite_numbers(std::string_view text) {
+  constexpr std::string_view kInfinity = "Infinity", kLarge = "1e308   ";
+  std::string finite;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\')
+      ++i;
+    else if (text[i] == '"')
+      quoted = !quoted;
+    else if (!quoted && text.substr(i, kInfinity.size()) == kInfinity) {
+      if (finite.empty()) finite = text;
+      finite.replace(i, kLarge.size(), kLarge);
+    }
+  }
+  return finite;
+}
+
 }  // namespace
 
 Json parse_json(const std::string& file, std::string_view text) {
@@ -208,7 +227,8 @@ Json parse_json(const std::string& file, std::string_view text) {
   // Reserved pages take no memory until they are written; growing would copy.
   document->values.reserve(most_bytes(text.size()));
   DocumentWriter writer(file, document->values);
-  json::sax_parse(text, &writer);
+  const std::string finite = with_finite_numbers(text);
+  json::sax_parse(finite.empty() ? text : std::string_view(finite), &writer);
   return {document, "", document->values.data()};
 }
 

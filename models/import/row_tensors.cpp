@@ -65,6 +65,9 @@ void expect_rows(const TensorSlot& slot, const RowOrder& order, int64_t rows, in
   if (order.whole > 0 && found != order.whole)
     fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} for all of its parts", file,
          escaped(theirs), found, order.whole);
+  if (order.across > 0 && order.whole == 0 && found != ours)
+    fail(Exit::bad_file, "{}: tensor {} has {} numbers, expected {} rows of {}", file,
+         escaped(theirs), found, order.down, order.across);
   if (order.whole == 0 && found != ours)
     fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
          escaped(theirs), found, ours / order.head, order.head);
@@ -138,7 +141,7 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
   const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols;
   // A weight by rows, a bias by elements.
   const size_t item = row_bytes(format, matrix ? cols : 1);
-  if (order.head == 0 && order.run == 0)
+  if (order.head == 0 && order.run == 0 && order.across == 0)
     return tensor_over(slot.name, format, data + order.first * item, slot.rows,
                        matrix ? cols : ours);
   const auto copy = [=](int64_t row, std::byte* dst) {

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import golden_gguf
 import golden_gguf_gpt
+import golden_recurrent
 import golden_shelf
 import golden_shelf_gguf
 from golden_configs import *
@@ -342,6 +343,7 @@ MODELS = {
         MINICPM, torch.float32, 24, {"scale_depth": 1.0}),
 }
 
+MODELS |= golden_recurrent.MODELS
 MODELS |= dict.fromkeys(golden_shelf.MODELS)
 
 # Session lengths that differ from the model's context.
@@ -385,6 +387,8 @@ def write_random_model(out, name):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if config["model_type"] in golden_gguf_gpt.CONVERTERS:
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
+    elif config["model_type"] in golden_recurrent.FAMILIES:
+        golden_recurrent.write_gguf(folder / "model.gguf", config, weights)
     elif config["model_type"] in golden_gguf.FAMILIES:
         as_twin = twin and config["model_type"] not in ("deepseek", "bailing_moe")
         golden_gguf.write_gguf(folder / "model.gguf", twin(config) if as_twin else oracle_config(config),

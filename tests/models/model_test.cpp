@@ -96,9 +96,17 @@ TEST_CASE("model: Hugging Face folders, every feature") {
       same.logits = logits_of(temp / "model.quipu", g, Format::f32);
       CHECK(same.logits != g.logits);
     }
-    if (folder.ends_with("jais")) {  // its GGUF files have the scales in the weights
-      CHECK(std::string(error_of([&] { export_gguf(temp / "model.gguf", source); }).what())
-                .find("model.embedding_scale is 3, which GGUF cannot store") != std::string::npos);
+    // GGUF files of jais and Falcon-H1 have the scales in the weights, and those of Qwen 3.5 have
+    // value heads in another order.
+    const std::map<std::string, std::string> unstored{
+        {"jais", "model.embedding_scale is 3"},
+        {"falcon_h1", "model.embedding_scale is 2"},
+        {"qwen35_grouped", "model.ssm.tiled_heads is 0"}};
+    const auto refused = unstored.find(entry.path().filename());
+    if (refused != unstored.end()) {
+      const std::string said = error_of([&] { export_gguf(temp / "model.gguf", source); }).what();
+      CAPTURE(said);
+      CHECK(said.find(refused->second + ", which GGUF cannot store") != std::string::npos);
     } else {
       export_gguf(temp / "model.gguf", source);
       CHECK(logit_error(temp / "model.gguf", same, Format::f32) <= 1e-4);

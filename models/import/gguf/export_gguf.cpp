@@ -319,8 +319,8 @@ class GgufWriter {
   }
 
   int64_t matrix_rows(const std::string& name) const {
-    const auto slot = slots_.find(name);
-    return slot == slots_.end() ? 1 : slot->second.matrix_rows;
+    const auto at = vectors_.find(name);
+    return at == vectors_.end() ? 1 : at->second;
   }
 
   int64_t planes_of(const std::string& gguf) const {
@@ -350,6 +350,7 @@ class GgufWriter {
       const RowOrder& order = slot->second.gguf_order;
       whole.name = slot->second.gguf;
       if (slot->second.gguf_planes > 0) planes_[whole.name] = slot->second.gguf_planes;
+      vectors_[whole.name] = slot->second.matrix_rows;
       if (order.whole > 0) (t.info.tiled() ? whole.rows : whole.cols) = order.whole;
       const auto [at, first] = begun.try_emplace(whole.name, tensors_.size());
       if (first) tensors_.push_back({whole, {}});
@@ -436,7 +437,8 @@ class GgufWriter {
   std::map<std::string, Value> values_;
   Made made_;
   SlotsByName slots_;
-  std::unordered_map<std::string, int64_t> planes_;  // by names in the output
+  // By names in the output: planes of a tensor, and rows of a vector that is stored as a matrix.
+  std::unordered_map<std::string, int64_t> planes_, vectors_;
   std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };

@@ -47,9 +47,15 @@ constexpr std::array kWords{
     Word{"tokenizer.eos_ids", "chaski.tokenizer.eos_ids", Kind::integers},
 };
 
+// Whether a tensor's name does not end in ".weight".
+bool is_bare(std::string_view name) {
+  return name.ends_with(kBias) || name.ends_with(kScale) || name.ends_with(".ssm_a") ||
+         name.ends_with(".ssm_d");
+}
+
 std::string renamed_tensor(std::string_view theirs) {
   std::string_view stem = theirs;
-  if (!stem.ends_with(kBias) && !stem.ends_with(kScale)) drop_suffix(stem, kWeight);
+  if (!is_bare(stem)) drop_suffix(stem, kWeight);
   const std::string prefix(drop_prefix(stem, kTheirLayer) ? kOurLayer : "");
   return prefix + std::string(stem);
 }
@@ -116,7 +122,7 @@ std::string our_tensor_name(std::string_view theirs) {
 
 std::string gguf_tensor_name(std::string_view ours) {
   if (drop_prefix(ours, kForeignPrefix)) return std::string(ours);
-  const bool whole = ours.ends_with(kBias) || ours.ends_with(kScale);
+  const bool whole = is_bare(ours);
   const std::string prefix(drop_prefix(ours, kOurLayer) ? kTheirLayer : "");
   return prefix + std::string(ours) + std::string(whole ? "" : kWeight);
 }

@@ -130,13 +130,12 @@ std::vector<double> numbers_of(const Json& value) {
   return list;
 }
 
-// Flags may be written as words.
+// Flags may be written as words, or as a text with a letter for each.
 std::vector<int64_t> flags_of(const Key& key, const Json& value) {
   if (key.hf_words.empty()) return integers_of(value);
-  if (!value.is_array()) value.wrong("an array of str");
+  if (!value.is_array() && !value.is_string()) value.wrong("an array of str");
   std::vector<int64_t> list;
-  value.each([&](const Json& item) {
-    const std::string word = item.str();
+  const auto take = [&](const std::string& word, const Json& item) {
     const auto at = std::find_if(key.hf_words.begin(), key.hf_words.end(),
                                  [&](const auto& pair) { return pair.first == word; });
     if (at == key.hf_words.end()) {
@@ -145,7 +144,11 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
       item.wrong(one_of(known));
     }
     list.push_back(at->second == "1");
-  });
+  };
+  if (value.is_string())
+    for (const char letter : std::string(value.str())) take({letter}, value);
+  else
+    value.each([&](const Json& item) { take(item.str(), item); });
   return list;
 }
 

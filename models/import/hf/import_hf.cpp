@@ -256,7 +256,9 @@ class HfImport {
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
     const bool stacked = t.shape.size() == 3 && first->second.experts == t.shape[0];
-    if (t.shape.empty() || (t.shape.size() > 2 && !stacked))
+    // A convolution by channels: (channels, 1, taps).
+    const bool flat = t.shape.size() == 3 && t.shape[1] == 1 && first->second.matrix_rows > 1;
+    if (t.shape.empty() || (t.shape.size() > 2 && !stacked && !flat))
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
            escaped(t.name), fmt::join(t.shape, ", "));
     const bool matrix = t.shape.size() >= 2;
@@ -281,7 +283,9 @@ class HfImport {
       }
       source_.tensors.push_back(
           tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
-      if (slot.hf_less_one) add_one(source_.tensors.back());
+      if (slot.hf_less_one) change(source_.tensors.back(), [](float x) { return x + 1; });
+      if (slot.hf_minus_exp)
+        change(source_.tensors.back(), [](float x) { return float(-std::exp(double(x))); });
       if (slot.hf_unit_rows && matrix)
         source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
     }
@@ -406,12 +410,13 @@ class HfImport {
     });
   }
 
-  static void add_one(TensorSource& vector) {
-    vector.read = [read = std::move(vector.read), n = vector.info.cols](int64_t first, int64_t last,
-                                                                        std::byte* dst) {
+  // Replaces every number of a vector by `of` it.
+  static void change(TensorSource& vector, float (*of)(float)) {
+    vector.read = [read = std::move(vector.read), n = vector.info.cols, of](
+                      int64_t first, int64_t last, std::byte* dst) {
       read(first, last, dst);
       auto* x = reinterpret_cast<float*>(dst);
-      for (int64_t i = 0; i < n; ++i) x[i] += 1;
+      std::transform(x, x + n, x, of);
     };
   }
 
