@@ -84,7 +84,7 @@ void Hybrid::tensors(Slots& s) {
     s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf(hf.ffn_norm);
     feed_slots(s, i);
   }
-  end_slots(s, hf.last_norm.c_str());
+  end_slots(s, hf.last_norm.c_str()).in_gguf(hf.last_norm_in_gguf, {});
 }
 
 void Hybrid::attend_slots(Slots& s, int64_t i) {

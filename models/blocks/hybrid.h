@@ -20,11 +20,12 @@ class Hybrid : public Experts {
   bool normed_steps = false;     // Mamba: time steps, B and C are normed
   std::vector<int64_t> kv_list;  // by layer: key heads, 0 without attention; empty: all attend
 
-  struct HfNames {
+  struct LayerNames {
     std::string mixer = "mamba.", norm = "input_layernorm", ffn_norm = "post_attention_layernorm",
                 last_norm = "norm";
+    const char* last_norm_in_gguf = "output_norm";
   };
-  HfNames hf;
+  LayerNames hf;
 
   struct Mamba {
     Linear z, x, conv, conv_bias, low, b, c, dt, dt_bias, low_norm, b_norm, c_norm, decays, direct,

@@ -1,0 +1,124 @@
+// Nemotron-H (NVIDIA 2025, arXiv 2504.03624): layers of one norm and one part, which is Mamba 2,
+// attention without positions, or an ungated relu2 feed-forward.
+#include "models/blocks/hybrid.h"
+
+namespace chaski {
+
+namespace {
+
+class NemotronH : public Hybrid {
+ public:
+  NemotronH() { activation = Activation::relu2, hf.mixer = "mixer."; }
+
+  void keys(Keys& k) override {
+    size_keys(k);
+    std::erase_if(k.list, [](const Key& key) {
+      return key.ours == "model.head_count_kv" || key.ours == "model.feed_forward_length";
+    });
+    k["head_dim"].hf_otherwise(int64_t{128});
+    kv_list_key(k, "hybrid_override_pattern", "*", "-");
+    kind_words(k["attention_layers"], "*", "full_attention");
+    k.flags(feeds, "feed_forward_layers", n_layers).not_in_gguf().optional();
+    kind_words(k["feed_forward_layers"], "-", "mlp");
+    k.integer(hf_ffn, "feed_forward_width")
+        .not_in_gguf()
+        .in_hf("intermediate_size")
+        .range(2, 1 << 22)
+        .otherwise(int64_t{21504});
+    k.integers(ffn_list, "feed_forward_length", n_layers)
+        .not_in_hf()
+        .range(0, 1 << 22)
+        .otherwise([this] {
+          std::vector<int64_t> list(size_t(n_layers), 0);
+          for (size_t i = 0; i < feeds.size(); ++i) list[i] = feeds[i] * hf_ffn;
+          return Given(list);
+        });
+    rms_norm_key(k);
+    k["norm_epsilon"].in_hf({"layer_norm_epsilon", "rms_norm_eps"}).hf_otherwise(1e-5);
+    k.integer(head_channels, "ssm.head_channels")
+        .not_in_gguf()
+        .in_hf("mamba_head_dim")
+        .range(1, 1 << 20)
+        .optional();
+    mixer_keys(k, "conv_kernel", "expand", "ssm_state_size", "mamba_num_heads");
+    k["ssm.inner_size"].not_in_hf().otherwise([this] { return Given(head_channels * steps); });
+    k["ssm.state_size"].hf_otherwise(int64_t{128});
+    k["ssm.time_step_rank"].hf_otherwise(int64_t{128});
+    group_key(k, "n_groups");
+    k["ssm.group_count"].hf_otherwise(int64_t{8});
+    expect_no_step_limits(k);
+    k.hf_expects({"mlp_hidden_act"}, {"relu2"});
+    k.hf_expects({"mamba_hidden_act"}, {"silu"});
+    for (const char* bias : {"attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"})
+      k.hf_expects({bias}, {false});
+    k.hf_tensors("use_conv_bias", {".conv1d.bias"}, true);
+  }
+
+  void agree(const std::string& file) const override {
+    Hybrid::agree(file);
+    for (size_t i = 0; i < ffn_list.size(); ++i)
+      if (ffn_list[i] > 0 && kv_list[i] > 0)
+        fail(Exit::bad_file,
+             "{}: model.feed_forward_length[{}] is {}, expected 0 in a layer of attention", file, i,
+             ffn_list[i]);
+  }
+
+  void tensors(Slots& s) override {
+    layers.resize(size_t(n_layers)), mambas.resize(size_t(n_layers)),
+        plains.resize(size_t(n_layers));
+    for (const int64_t n : kv_list) kv_heads = int(n > 0 ? n : kv_heads);
+    s.hf_prefix = "backbone.";
+    s.add(token_embd, "token_embd", vocab, dim).in_hf("embeddings").as(Role::token_table);
+    for (int64_t i = 0; i < n_layers; ++i) {
+      Layer& l = layers[size_t(i)];
+      PlainWeights& plain = plains[size_t(i)];
+      s.layer(i, "layers.");
+      s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("norm");
+      if (attends(i)) {
+        s.add(l.attn.q, "attn_q", q_rows(), dim).in_hf("mixer.q_proj");
+        s.add(l.attn.k, "attn_k", kv_rows(), dim).in_hf("mixer.k_proj");
+        s.add(l.attn.v, "attn_v", kv_rows(), dim).in_hf("mixer.v_proj");
+        s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf("mixer.o_proj");
+      } else if (const int64_t width = ffn_list[size_t(i)]; width > 0) {
+        s.add(plain.up, "ffn_up", width, dim).in_hf("mixer.up_proj");
+        s.add(plain.down, "ffn_down", dim, width).in_hf("mixer.down_proj");
+      } else {
+        mamba_slots(s, mambas[size_t(i)]);
+      }
+    }
+    end_slots(s, "norm_f");
+  }
+
+  void build(Graph& g) const override {
+    ValueId x = embedding(g);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const ValueId n = rms_norm(g, x, layers[i].attn_norm);
+      x = residual(g, x,
+                   attends(int64_t(i)) ? attention(g, n, layers[i].attn, int(i))
+                   : ffn_list[i] > 0   ? plain(g, n, plains[i])
+                                       : mamba(g, n, mambas[i]));
+    }
+    logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+  }
+
+ private:
+  std::vector<PlainWeights> plains;
+  std::vector<int64_t> feeds, ffn_list;
+  int64_t hf_ffn = 0, head_channels = 64;
+
+  // config.json has a letter or a word for each layer.
+  static void kind_words(Key& key, const std::string& letter, const std::string& word) {
+    key.in_hf({"layers_block_type", "hybrid_override_pattern"});
+    key.hf_words.clear();
+    for (const char* other : {"M", "-", "*"}) key.hf_word(other, other == letter ? "1" : "0");
+    for (const char* other : {"linear_attention", "mamba", "mlp", "full_attention", "attention"})
+      key.hf_word(other, other == word || "full_" + std::string(other) == word ? "1" : "0");
+  }
+};
+
+}  // namespace
+
+extern const Architecture kNemotronH;
+const Architecture kNemotronH{"nemotron_h", {"NemotronHForCausalLM"}, make_model<NemotronH>};
+
+}  // namespace chaski
