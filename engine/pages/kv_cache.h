@@ -13,8 +13,8 @@ namespace chaski {
 struct KvCache {
   StateLayout states;         // of all layers, without addresses
   std::vector<KvPool> pools;  // by pool of `states`
-  // Empty for models with recurrent states (they have no pages of 16 tokens), without states, or
-  // with input rows (the tokens alone do not determine the pages).
+  // Empty for models without states, or with input rows (the tokens alone do not determine the
+  // pages).
   std::optional<PrefixIndex> prefixes;
 };
 

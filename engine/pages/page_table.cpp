@@ -74,6 +74,13 @@ void PageTable::adopt(int first, std::span<const int32_t> pages) {
   std::copy(pages.begin(), pages.end(), pages_.begin() + first);
 }
 
+void PageTable::adopt_state(int32_t page, int cell) {
+  pool_->share(page);
+  keep(0);
+  first_ = 0, end_ = 1, cells_ = cell;
+  pages_[0] = page;
+}
+
 void PageTable::share(int n, int32_t page) {
   pool_->share(page);
   pool_->release(std::exchange(pages_[size_t(n)], page));

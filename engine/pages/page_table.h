@@ -15,6 +15,9 @@ namespace chaski {
 constexpr int kGoBack = 1024;
 // Recurrent states cannot be rewound, so a session keeps this many snapshots of them (session.cpp).
 constexpr int kSnapshots = 4;
+// The prefix index has a snapshot at each multiple of kStateStep cells. It has one at the last
+// whole page of a prompt too, if that is at least kStateTail cells after the one before.
+constexpr int kStateStep = 256, kStateTail = 64;
 
 // The most pages of each pool that a session with this context and batches of `pass` tokens needs.
 std::vector<int64_t> pages_of_session(std::span<const StateLayout::Pool> pools, int context,
@@ -58,11 +61,15 @@ class PageTable {
   int32_t page(int n) const { return n < first_ || n >= end_ ? kNoPage : pages_[size_t(n)]; }
   int first_for(int cell) const;  // the first page that the token of `cell` attends to
   bool recurrent() const { return kind_.recurrent; }
+  // The page of a recurrent state if that is exactly at `cell`, otherwise kNoPage.
+  int32_t state_at(int cell) const { return cells_ == cell && end_ > 0 ? pages_[0] : kNoPage; }
   // For an empty table, before it is filled from a file: takes the pages of `cells` cells, from
   // page `first` on. Throws Error(memory) if the pool is exhausted.
   void take(int first, int cells);
   // Replaces all pages by these shared ones, which begin with page `first`.
   void adopt(int first, std::span<const int32_t> pages);
+  // Replaces a recurrent state by this shared page, which has the state at `cell`.
+  void adopt_state(int32_t page, int cell);
   // Replaces page n by this shared page, which has the same contents.
   void share(int n, int32_t page);
   // Keeps `cells` cells and releases the pages after them.

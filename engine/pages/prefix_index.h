@@ -27,7 +27,9 @@ class PrefixIndex {
     Link* before = nullptr;  // the previous link; null: the text begins here
     int end = 0;             // number of tokens up to its last
     std::array<TokenId, kPage> tokens{};
-    std::vector<int32_t> places;  // by pool: its page, or kNoPage
+    // By pool: its page, or kNoPage. Of recurrent states: the snapshot after the link's last token,
+    // which few links have.
+    std::vector<int32_t> places;
     // References: pools that have its page, links after it, and sessions that end with it. The link
     // is removed when there are none.
     int holders = 0;
@@ -37,7 +39,7 @@ class PrefixIndex {
   using Sum = uint64_t (*)(std::span<const TokenId> tokens, uint64_t before);
   static uint64_t sum_of(std::span<const TokenId> tokens, uint64_t before);
 
-  // Over all pools of an engine, which outlive this. No pool may have recurrent states.
+  // Over all pools of an engine, which outlive this.
   explicit PrefixIndex(std::vector<KvPool>& pools, Sum sum = sum_of);
   PrefixIndex(const PrefixIndex&) = delete;
 

@@ -221,9 +221,7 @@ void Engine::Impl::open_pools(const EngineOptions& o) {
       to_stages->copy_page(int(i), from, to);
     });
   // With input rows the tokens alone do not determine a page.
-  if (!kv.pools.empty() && model->row_columns == 0 &&
-      std::ranges::none_of(kv.states.pools, &StateLayout::Pool::recurrent))
-    kv.prefixes.emplace(kv.pools);
+  if (!kv.pools.empty() && model->row_columns == 0) kv.prefixes.emplace(kv.pools);
   // Idle pages take no new memory beyond what was promised to sessions (memory_need.h). Without
   // --ctx that is kDefaultPositions a session.
   const auto promised = pages_of_session(

@@ -51,7 +51,8 @@ class PagesInUse {
 }  // namespace
 
 bool has_kept_pages(const Engine& engine) {
-  return engine.kv_cache().prefixes &&
+  const KvCache& kv = engine.kv_cache();
+  return kv.prefixes && std::ranges::none_of(kv.states.pools, &StateLayout::Pool::recurrent) &&
          std::ranges::all_of(engine.pipeline().stages(),
                              [](const auto& stage) { return stage->host_states() != nullptr; });
 }

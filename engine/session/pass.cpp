@@ -199,10 +199,13 @@ bool Pass::fill_batch() {
   clear(b);
   pipeline_.input_rows.clear();
   while (more() && b.size() < pipeline_.max_batch) {
-    const size_t n =
-        std::min(extensions_[next_].size() - at_, size_t(pipeline_.max_batch - b.size()));
+    const Extension& p = extensions_[next_];
+    const int from = p.session->position() + int(at_), end = p.session->position() + int(p.size());
+    const auto left = int64_t(p.rows() > 1 ? end : impl(p).batch_end(from, end)) - from;
+    const auto n = size_t(std::min(left, pipeline_.max_batch - b.size()));
     add_to_batch(next_, at_, n);
     at_ += n;
+    if (at_ < p.size()) break;  // a batch has a session once
   }
   return true;
 }
@@ -215,6 +218,7 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
   const std::span<Branch> branches = branches_of(extension);
   const size_t held = s.tokens.size(), given = p.tokens.size();
   s.take_snapshot(int(held + at), p.rows() > 1);
+  if (!p.tentative && p.rows() <= 1 && at > 0) s.index_part(int(held + at), p.tokens);
   const size_t own =
       std::min(at + n, branches.empty() ? p.size() : given + size_t(branches[0].first));
   if (at < own)

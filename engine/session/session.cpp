@@ -35,6 +35,7 @@ void Session::Impl::take_snapshot(int position, bool draft) {
   if (position == 0 ||
       std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
     return;
+  if (!draft && kv().prefixes) return;
   const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
   const size_t n = snapshots.size();
   if (!draft && position - position_of(n) < snapshot_cells) return;
@@ -55,20 +56,56 @@ void Session::Impl::move_link(PrefixIndex::Link* to) {
   link = to;
 }
 
-void Session::Impl::index_pages(int end) {
+int Session::Impl::batch_end(int cell, int end) const {
+  if (!engine->kv_cache().prefixes || !has_recurrent()) return end;
+  const int step = (cell / kStateStep + 1) * kStateStep;
+  if (step < end) return step;
+  // At least one token remains, whose logits are wanted.
+  const int last = (end - 1) / kPage * kPage;
+  return last >= cell / kStateStep * kStateStep + kStateTail && last > cell ? last : end;
+}
+
+bool Session::Impl::has_recurrent() const {
+  return std::ranges::any_of(tables, [](const PageTable& t) { return t.recurrent(); });
+}
+
+void Session::Impl::index_pages(int end) { index(end, {}, false); }
+void Session::Impl::index_part(int end, std::span<const TokenId> more) {
+  if (has_recurrent()) index(end, more, true);
+}
+
+void Session::Impl::index(int end, std::span<const TokenId> more, bool due) {
   if (!kv().prefixes) return;
+  const auto token = [&](size_t i) {
+    return i < tokens.size() ? tokens[i] : more[i - tokens.size()];
+  };
   for (int from = link ? link->end : 0; from + kPage <= end; from += kPage) {
-    const int page = from / kPage;
+    const int page = from / kPage, to = from + kPage;
+    const bool snapshot = due ? to == end : to % kStateStep == 0;
     pages_.clear();
-    for (const PageTable& t : tables) pages_.push_back(t.page(page));
-    move_link(
-        kv().prefixes->add(link, std::span(tokens).subspan(size_t(from), size_t(kPage)), pages_));
+    for (const PageTable& t : tables)
+      pages_.push_back(!t.recurrent() ? t.page(page) : snapshot ? t.state_at(to) : kNoPage);
+    std::array<TokenId, kPage> of_page;
+    for (size_t i = 0; i < of_page.size(); ++i) of_page[i] = token(size_t(from) + i);
+    move_link(kv().prefixes->add(link, of_page, pages_));
     // If two sessions read the same page at the same time, they share one copy from now on.
     for (size_t i = 0; i < tables.size(); ++i)
       if (const int32_t known = link->places[i];
           known != kNoPage && pages_[i] != kNoPage && known != pages_[i])
-        tables[i].share(page, known);
+        tables[i].share(tables[i].recurrent() ? 0 : page, known);
   }
+}
+
+const PrefixIndex::Link* Session::Impl::indexed_state(int position) const {
+  for (const PrefixIndex::Link* l = link; l; l = l->before) {
+    if (l->end > position) continue;
+    bool whole = true;
+    for (size_t i = 0; i < tables.size(); ++i)
+      whole =
+          whole && (tables[i].recurrent() ? l->places[i] != kNoPage : tables[i].reaches(l->end));
+    if (whole) return l;
+  }
+  return nullptr;
 }
 
 void Session::Impl::share_indexed(std::span<const TokenId> text) {
@@ -87,14 +124,17 @@ void Session::Impl::share_indexed(std::span<const TokenId> text) {
   std::vector<std::vector<int>> runs(chain.size(), std::vector<int>(tables.size()));
   for (size_t page = 0; page < chain.size(); ++page)
     for (size_t i = 0; i < tables.size(); ++i)
-      runs[page][i] = chain[page]->places[i] == kNoPage ? int(page) + 1
-                      : page > 0                        ? runs[page - 1][i]
-                                                        : 0;
+      runs[page][i] = tables[i].recurrent()               ? int(page) + 1
+                      : chain[page]->places[i] == kNoPage ? int(page) + 1
+                      : page > 0                          ? runs[page - 1][i]
+                                                          : 0;
   // Share only as far as each pool has all cells that the next token attends to.
   auto pages = int(chain.size());
   const auto whole = [&](int cells) {
     for (size_t i = 0; i < tables.size(); ++i)
-      if (runs[size_t(pages) - 1][i] > tables[i].first_for(cells)) return false;
+      if (tables[i].recurrent() ? chain[size_t(pages) - 1]->places[i] == kNoPage
+                                : runs[size_t(pages) - 1][i] > tables[i].first_for(cells))
+        return false;
     return true;
   };
   while (pages > held / kPage && !whole(pages * kPage)) --pages;
@@ -102,6 +142,10 @@ void Session::Impl::share_indexed(std::span<const TokenId> text) {
   const int cells = pages * kPage;
   std::vector<int32_t> shared;
   for (size_t i = 0; i < tables.size(); ++i) {
+    if (tables[i].recurrent()) {
+      tables[i].adopt_state(chain[size_t(pages) - 1]->places[i], cells);
+      continue;
+    }
     // as many pages as the session would have kept if it had read the tokens
     const int first =
         std::max(runs[size_t(pages) - 1][i], tables[i].first_for(std::max(0, cells - kGoBack)));
@@ -196,8 +240,15 @@ int Session::rewind(int position) {
   std::erase_if(s.snapshots, [&](const auto& x) { return x.position > position; });
   if (!std::all_of(s.tables.begin(), s.tables.end(),
                    [&](const PageTable& t) { return t.reaches(position); })) {
+    const PrefixIndex::Link* const known = s.indexed_state(position);
     position = s.snapshots.empty() ? 0 : s.snapshots.back().position;
-    if (position > 0) s.tables = s.snapshots.back().tables;
+    if (known && known->end > position) {
+      position = known->end;
+      for (size_t i = 0; i < s.tables.size(); ++i)
+        if (s.tables[i].recurrent()) s.tables[i].adopt_state(known->places[i], position);
+    } else if (position > 0) {
+      s.tables = s.snapshots.back().tables;
+    }
   }
   for (PageTable& t : s.tables) t.keep(position);
   s.tokens.resize(size_t(position));

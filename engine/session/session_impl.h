@@ -9,7 +9,8 @@ namespace chaski {
 
 struct Session::Impl {
   using Tables = std::vector<PageTable>;  // by pool of states
-  // An earlier state to rewind to, for models with recurrent states.
+  // An earlier state to rewind to, for models with recurrent states. With a prefix index, which has
+  // others, these are only those for drafts.
   struct Snapshot {
     int position;
     Tables tables;
@@ -34,12 +35,26 @@ struct Session::Impl {
   // Call before the token at `position` is computed. `draft`: it may be rewound at once.
   void take_snapshot(int position, bool draft);
   // Adds the whole pages up to token `end` to the prefix index. If the index already has a page
-  // with these tokens, the session uses that one instead of its own.
+  // with these tokens, the session uses that one instead of its own. Recurrent states are added
+  // where a snapshot is due: at multiples of kStateStep.
   void index_pages(int end);
+  // The same in a pass, before its token `end`, where batch_end() divided it. A snapshot is due
+  // there. `more`: the tokens of the pass, which come after `tokens`.
+  void index_part(int end, std::span<const TokenId> more);
+  // Where a batch of the session that begins at `cell` must end, so that the index gets a snapshot:
+  // before `end`, the number of tokens after the prompt.
+  int batch_end(int cell, int end) const;
+  // The last link of the session, up to `position`, whose recurrent states the index has and where
+  // the session's other states can continue; or null.
+  const PrefixIndex::Link* indexed_state(int position) const;
   // Shares the pages that the prefix index has for the beginning of `text`, if they are more than
   // the session holds. The session's tokens must be a beginning of `text`.
   void share_indexed(std::span<const TokenId> text);
   void move_link(PrefixIndex::Link* to);
+  bool has_recurrent() const;
+
+ private:
+  void index(int end, std::span<const TokenId> more, bool due);
 };
 
 // Calls take(address, bytes) for each block of a page whose states are all on the host: by stage

@@ -184,7 +184,10 @@ TEST_CASE(
       // Only the pages of `told` are shared. Those of `cold` are not in the index, because it
       // wanted the logits of all its tokens, so they might have been draft tokens.
       auto rest = warm->reuse(t);
-      REQUIRE(warm->position() == at / kPage * kPage);
+      // These texts are too short for a snapshot of a recurrent state.
+      const bool remembers =
+          std::ranges::any_of(engine->kv_cache().states.pools, &StateLayout::Pool::recurrent);
+      REQUIRE(warm->position() == (remembers ? 0 : at / kPage * kPage));
       told->rewind(7);
       const auto fork = warm->fork();
       for (Session* s : {warm.get(), fork.get()}) {
@@ -198,7 +201,7 @@ TEST_CASE(
       warm->extend(t);
       warm = engine->session();
       rest = warm->reuse(t);
-      CHECK(warm->position() == (n - 1) / kPage * kPage);
+      CHECK(warm->position() == (remembers ? 0 : (n - 1) / kPage * kPage));
       const auto got = warm->extend(rest, int(rest.size()));
       CHECK(same(got, std::span(want).last(got.size())));
     }
@@ -247,15 +250,55 @@ TEST_CASE("prefix: with a sliding window, pages are shared as far as they still 
   CHECK(beside->position() == 1792);
 }
 
-TEST_CASE("prefix: models with recurrent states have no prefix index") {
+TEST_CASE("prefix: snapshots of recurrent states are found, and give the bits of a cold start") {
   const TempFolder folder;
-  const auto engine = open_on_cpu(write_scratch_model(folder / "scratch.quipu"), Format::f16);
-  CHECK(!engine->kv_cache().prefixes);
-  const auto t = tokens_for(*engine, 100);
-  engine->session()->extend(t);
-  const auto other = engine->session();
-  other->reuse(t);
-  CHECK(other->position() == 0);
+  EngineOptions o;
+  o.model = write_scratch_model(folder / "scratch.quipu"), o.device = "cpu";
+  o.sessions = 4;  // so that no snapshot is dropped yet
+  const auto cold = always_cold(o), warm = Engine::open(o);
+  const auto t = tokens_for(*cold, 1200);
+  const auto want_of = [&](std::span<const TokenId> text) {
+    const auto session = cold->session();
+    const auto logits = session->extend(text);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  auto first = warm->session();
+  first->extend(std::span(t).first(900));
+  // Another session continues at the prompt's last whole page, and at a multiple of 256 if it has
+  // only a part of the prompt.
+  const auto expect_known = [&](std::span<const TokenId> text, int known) {
+    CAPTURE(known);
+    const auto session = warm->session();
+    const auto rest = session->reuse(text);
+    CHECK(session->position() == known);
+    CHECK(same(want_of(text), session->extend(rest)));
+  };
+  expect_known(std::span(t).first(950), 896);
+  auto other = t;
+  other.resize(800), other[600] = (other[600] + 1) % ScratchModel::kVocab;
+  expect_known(other, 512);
+  expect_known(std::span(t).first(200), 0);  // the snapshot is at 256
+  // A session that goes back reads at most 256 tokens again.
+  for (const int back : {890, 700, 600}) {
+    CAPTURE(back);
+    const int reached = first->rewind(back);
+    CHECK(reached > back - kStateStep);
+    CHECK(same(want_of(std::span(t).first(900)),
+               first->extend(std::span(t).subspan(size_t(reached), size_t(900 - reached)))));
+  }
+  // Tokens that are generated one by one make snapshots at multiples of 256 too.
+  for (size_t i = 900; i < 1100; ++i) first->decode(t[i]);
+  expect_known(t, 1024);
+  // Idle snapshots are dropped, least recently used first, when the pool needs their memory.
+  Engine& e = *warm;
+  const size_t pool = size_t(e.kv_cache().states.recurrent[1].pool);
+  CHECK(e.kv_cache().pools[pool].in_use() + e.kv_cache().pools[pool].idle() <=
+        e.kv_cache().pools[pool].within());
+  {
+    const Crowd crowd(e.kv_cache().pools[pool], 3);
+    CHECK(e.kv_cache().pools[pool].idle() == 0);
+  }
+  expect_known(t, 0);
 }
 
 // Random prompts with common beginnings.
