@@ -56,6 +56,25 @@ constexpr NamedShape kShapes[] = {
      1, 1, 64},
     {"gpt-oss-20b", "gpt-oss", 2880, 12, 2880, 201088, 131072, 64, 8, 64, false, 24, 32, 4,
      2880,          0,         0,    0,  0,    0,      128},
+    {"mamba2-1.3b", "mamba2", 2048, 48, 0, 50288, 1 << 20, 0, 1, 64, true},
+    {"qwen3.5-0.8b", "qwen35", 1024, 24, 3584, 248320, 262144, 8, 2, 256, true, 0, 0, 0, 0, 0, 0,
+     64},
+    {"lfm2-1.2b", "lfm2", 2048, 16, 8192, 65536, 128000, 32, 8, 64, true},
+    {"granite-4-h-tiny", "granitehybrid", 1536, 40, 512, 100352, 131072, 12, 4, 128, true, 40, 64,
+     6},
+};
+
+// The mixers of some of these.
+struct NamedMixer {
+  const char* name;
+  int64_t inner, states, steps, groups, shared_ffn;
+  const char* attends;  // by layer, again and again: 1 if it attends; empty: no list of layers
+};
+constexpr NamedMixer kMixers[] = {
+    {"mamba2-1.3b", 4096, 128, 64, 1, 0, ""},
+    {"qwen3.5-0.8b", 2048, 128, 16, 16, 0, ""},
+    {"lfm2-1.2b", 0, 0, 0, 0, 0, "0010010010101010"},
+    {"granite-4-h-tiny", 3072, 128, 48, 1, 1024, "0000010000"},
 };
 
 const NamedShape& shape_named(const std::string& name) {
@@ -65,6 +84,21 @@ const NamedShape& shape_named(const std::string& name) {
     known += (known.empty() ? "" : ", ") + std::string(s.name);
   }
   fail(Exit::usage, "--shape is {}, expected one of {}", escaped(name), known);
+}
+
+void add_mixer(Metadata& m, const NamedMixer& mixer, const NamedShape& s) {
+  constexpr int64_t kTaps = 4, kShortTaps = 3;
+  m.set_int("model.ssm.conv_kernel", kTaps), m.set_int("model.shortconv.l_cache", kShortTaps);
+  m.set_int("model.ssm.inner_size", mixer.inner), m.set_int("model.ssm.state_size", mixer.states);
+  m.set_int("model.ssm.time_step_rank", mixer.steps);
+  m.set_int("model.ssm.group_count", mixer.groups);
+  if (mixer.shared_ffn > 0) m.set_int("model.expert_shared_feed_forward_length", mixer.shared_ffn);
+  const std::string_view attends = mixer.attends;
+  if (attends.empty()) return;
+  std::vector<int64_t> kv;
+  for (int64_t i = 0; i < s.layers; ++i)
+    kv.push_back(attends[size_t(i) % attends.size()] == '1' ? s.kv_heads : 0);
+  m.set_ints("model.head_count_kv", kv);
 }
 
 Metadata metadata_of(const NamedShape& s) {
@@ -99,7 +133,16 @@ Metadata metadata_of(const NamedShape& s) {
     m.set_int("model.expert_gating_func", 1);  // soft-max, as in DeepSeek V2
   }
   if (s.window > 0) m.set_int("model.sliding_window", s.window);
+  for (const NamedMixer& mixer : kMixers)
+    if (std::string_view(mixer.name) == s.name) add_mixer(m, mixer, s);
   return m;
+}
+
+// Decays of states must be negative.
+TensorSource decays(const TensorInfo& t) {
+  return {t, [n = t.cols](int64_t, int64_t, std::byte* dst) {
+            std::fill_n(reinterpret_cast<float*>(dst), n, -1.0f);
+          }};
 }
 
 }  // namespace
@@ -145,7 +188,7 @@ ModelSource random_source(const ShapeOptions& options) {
     TensorInfo t{slot.name, Format::f32, slot.rows, slot.cols};
     if (t.tiled() && slot.role != Role::router)
       t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
-    source.tensors.push_back(random_tensor(t));
+    source.tensors.push_back(slot.hf_minus_exp ? decays(t) : random_tensor(t));
   }
   return source;
 }
