@@ -9,6 +9,20 @@
 
 namespace chaski {
 
+// What a pass returns: one row for each output.
+enum class Result {
+  logits,
+  hidden,  // after the last norm: the input of the matmul that makes logits
+  both,    // the logits, and the hidden rows of all tokens (Plan::all_hidden)
+};
+
+// Which of a model's networks a graph computes. Each has its own weights and states.
+enum class Network : uint8_t {
+  decoder,  // predicts the next token: the only network of most models
+  encoder,
+};
+constexpr int kNetworks = 2;
+
 // Where the key and value of a token are stored. A token may have several stores, if several
 // sequences share it but have pages of their own. It has none if it is stored already.
 struct Store {

@@ -328,7 +328,7 @@ ExpertPlaces* ExpertCache::places_of(const Weight& weight) const {
   return found == by_weight_.end() ? nullptr : found->second;
 }
 
-ExpertCache::Facts ExpertCache::facts() const {
+ExpertFacts ExpertCache::facts() const {
   const std::scoped_lock lock(mutex_);
   return facts_;
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/expert_facts.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/ops/operand.h"
 
@@ -61,14 +62,7 @@ class ExpertCache {
   // Null for a weight that is not in the cache. In a pass only one step may read the weight.
   ExpertPlaces* places_of(const Weight& weight) const;
 
-  struct Facts {
-    uint64_t bytes = 0, of = 0;  // memory of the slots; of all experts
-    // Of passes with few tokens, such as decode steps. An expert of a weight counts once a pass.
-    int64_t tokens = 0, wanted = 0, found = 0;
-    uint64_t read = 0;      // bytes, for these passes
-    uint64_t read_all = 0;  // bytes, also for prompts and before the first pass
-  };
-  Facts facts() const;  // thread-safe
+  ExpertFacts facts() const;  // thread-safe
   ExpertUses uses() const;
 
  private:
@@ -97,7 +91,7 @@ class ExpertCache {
   // Experts that were used in earlier runs, most used first. They are read while nothing else is.
   std::vector<std::pair<Shelf*, int64_t>> learned_;
   size_t next_learned_ = 0;
-  Facts facts_;
+  ExpertFacts facts_;
   bool stop_ = false;
   std::vector<std::thread> readers_;
 };

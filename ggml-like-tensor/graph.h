@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ggml-like-tensor/batch.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/ops.h"
 
@@ -24,20 +25,6 @@ struct Node {
   ValueId in_acts = kNone;       // in[0], quantized
   ValueId acts = kNone;          // out[0], quantized
 };
-
-// What a pass returns: one row for each output.
-enum class Result {
-  logits,
-  hidden,  // after the last norm: the input of the matmul that makes logits
-  both,    // the logits, and the hidden rows of all tokens (Plan::all_hidden)
-};
-
-// Which of a model's networks a graph computes. Each has its own weights and states.
-enum class Network : uint8_t {
-  decoder,  // predicts the next token: the only network of most models
-  encoder,
-};
-constexpr int kNetworks = 2;
 
 class Graph {
  public:

@@ -7,6 +7,7 @@
 #include "engine/passes/placement.h"
 #include "engine/passes/random_model.h"
 #include "engine/session/expert_memory.h"
+#include "engine/shelf/converted.h"
 #include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/base/memory.h"
 

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/shelf/converted.h"
+#include "engine/shelf/keep_converted.h"
+#include "engine/shelf/verify.h"
 #include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {

@@ -14,6 +14,7 @@
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
 #include "engine/session/watched_reading.h"
+#include "engine/shelf/converted.h"
 #include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
@@ -374,7 +375,7 @@ std::string Engine::kv_type() const {
       ->name;
 }
 
-std::optional<ExpertCache::Facts> Engine::expert_facts() const {
+std::optional<ExpertFacts> Engine::expert_facts() const {
   if (!impl_->experts) return std::nullopt;
   return impl_->experts->facts();
 }

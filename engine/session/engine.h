@@ -12,7 +12,7 @@
 #include "engine/passes/engine_options.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "ggml-like-tensor/base/error.h"
-#include "ggml-like-tensor/expert_cache.h"
+#include "ggml-like-tensor/expert_facts.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/kv_layout.h"
 
@@ -81,7 +81,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   uint64_t state_bytes(int positions) const;  // state that the token after `positions` reads
   StateBytes states() const;                  // state that a sequence takes
   // Of a model whose experts are not all in memory: what was found there and read so far.
-  std::optional<ExpertCache::Facts> expert_facts() const;
+  std::optional<ExpertFacts> expert_facts() const;
   // Memory of all pages beyond which idle ones are reused before more is taken. It shrinks when the
   // machine has no more memory.
   uint64_t most_idle_bytes() const;

@@ -10,7 +10,7 @@
 #include "engine/passes/draft.h"
 #include "engine/sampling/sampler.h"
 #include "engine/session/session.h"
-#include "ggml-like-tensor/graph.h"
+#include "ggml-like-tensor/batch.h"
 
 namespace chaski {
 

@@ -17,15 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/shelf/keep_converted.h"
 #include "engine/shelf/verify.h"
 
 namespace chaski {
-
-// The most bytes of all kept files. 0: no model is kept. nullopt: the limit is a tenth of (free
-// disk space + the kept files), and models smaller than kLeastConverted are not kept.
-using KeepConverted = std::optional<uint64_t>;
-// A smaller model is converted in some hundredths of a second.
-constexpr uint64_t kLeastConverted = 16 << 20;
 
 // The kept file of one model.
 class ConvertedModel {
