@@ -194,7 +194,7 @@ $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 $(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
 $(BUILD)/tests/main.o: EXTRA := $(TESTS_QUICK)
 # Lanes that are tested on machines without their instructions.
-$(BUILD)/tests/lanes/%.o: EXTRA := $(TESTS_QUICK) $(if $(filter x86_64,$(TARGET_ARCH_NAME)),$(AVX2)) -Wno-uninitialized -Wno-maybe-uninitialized
+$(BUILD)/tests/lanes/%.o: EXTRA := $(TESTS_QUICK) $(if $(call has_flag,avx2),$(AVX2)) -Wno-uninitialized -Wno-maybe-uninitialized
 $(BUILD)/tests/kit/doctest.h.gch: EXTRA := $(TESTS_QUICK)
 $(BUILD)/tests/kit/doctest.h.gch: tests/kit/doctest.h
 $(BUILD)/standard.h.gch: EXTRA :=

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1)
       all_sums, nullptr);
 }
 
-// In what follows `a` is as for ExpertMatMul. For the gated form it has the gates.
+// In what follows `a` is as for ExpertMatMul. In the gated form its weight and bias are the gate's.
 int64_t rows_of(const OpArgs& a) { return a.in[2].shape.rows * a.in[2].shape.cols; }
 // Whether sorting pays off: experts have a row each or more, on average.
 bool sorts(const ExpertMatMul& op, const OpArgs& a) {
@@ -215,7 +215,7 @@ void launch_sorted(const ExpertMatMul& op, ExpertArgs args, int64_t n, const Lau
     launch_tiles<F, 16>(rows, most, args, c);
 }
 
-// up: the arguments by the second weight, or null.
+// up: the arguments with the second weight, or null.
 void launch_experts(const ExpertMatMul& op, const OpArgs& a, const OpArgs* up, MatMulJob job,
                     const LaunchContext& c) {
   const Operand& w = a.in[1];

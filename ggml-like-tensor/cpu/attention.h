@@ -135,7 +135,7 @@ struct CpuKernel<Attention, V> {
                             : 0;
   }
 
-  // The parts of scratch(op, a) bytes.
+  // Divides scratch(op, a) bytes of memory into the arrays of a Work.
   static Work work(const Attention& op, const OpArgs& a, std::byte* memory) {
     const KvLayout l = layout(op, a);
     Work w;
@@ -362,7 +362,7 @@ struct CpuKernel<Attention, V> {
     const HeadPages pages = pages_of(op, a, b, w, chunk, low, high + 1);
     chunk_of_pages(op, b, w, pages, chunk, low / kPage * kPage, high / kPage * kPage + kPage);
   }
-  // The same of the pages with positions [from, to) of the chunk.
+  // The same for given pages, which hold positions [from, to) of the chunk.
   static void chunk_of_pages(const Attention& op, const QueryBlock& b, const Work& w,
                              const HeadPages& pages, int64_t chunk, int64_t from, int64_t to) {
     Seen of[kQueries];

@@ -27,14 +27,16 @@ bool runs_here([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
   return Processor().runs(isa);
 #elif defined(__aarch64__)
-  return isa != "neondot" || (getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
+  // The compiler's flag for dot products also allows the other two (Makefile).
+  constexpr unsigned long kNeeded = HWCAP_ASIMDDP | HWCAP_ATOMICS | HWCAP_ASIMDRDM;
+  return isa != "neondot" || (getauxval(AT_HWCAP) & kNeeded) == kNeeded;
 #else
   return true;
 #endif
 }
 
-// The instruction sets of this machine. Missing kernels of one are those of the set before it. That
-// one runs here too, but not every one before: a processor with avx512 may have no avxvnni.
+// The instruction sets of this machine. Kernels that one lacks are those of the set before it in
+// this list. A set that this machine does not have is skipped: with avx512 there may be no avxvnni.
 std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {

@@ -14,6 +14,7 @@ struct Vpdpbusd {
 
 extern const Backend kBackend_avxvnni;
 // Only ops with dot products.
-const Backend kBackend_avxvnni = backend_of<AvxVnniLanes<Vpdpbusd>, MatMul, GatedMatMul, HeadMatMul,
-                                            ExpertMatMul, GatedExpertMatMul, Attention>();
+const Backend kBackend_avxvnni =
+    backend_of<AvxVnniLanes<Vpdpbusd>, MatMul, GatedMatMul, HeadMatMul, ExpertMatMul,
+               GatedExpertMatMul, Attention, LightningIndex, SparseAttention>();
 }  // namespace chaski

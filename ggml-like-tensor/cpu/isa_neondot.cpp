@@ -4,6 +4,7 @@
 namespace chaski {
 extern const Backend kBackend_neondot;
 // Only ops with dot products.
-const Backend kBackend_neondot = backend_of<NeonDotLanes, MatMul, GatedMatMul, HeadMatMul,
-                                            ExpertMatMul, GatedExpertMatMul, Attention>();
+const Backend kBackend_neondot =
+    backend_of<NeonDotLanes, MatMul, GatedMatMul, HeadMatMul, ExpertMatMul, GatedExpertMatMul,
+               Attention, LightningIndex, SparseAttention>();
 }  // namespace chaski

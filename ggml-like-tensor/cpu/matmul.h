@@ -32,8 +32,8 @@ inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
   return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
 }
 
-// Multiplies with the tokens of out, from token `first` on. `head`: which slice of x, as wide as
-// the weight.
+// Multiplies up to kGroupsAtOnce groups of tokens, from token `first` on. `head`: which slice of x,
+// as wide as the weight.
 template <class V>
 void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
                     int64_t first, BlockResult<V>& out, int64_t head = 0) {

@@ -233,13 +233,15 @@ struct StripInput {
   int64_t stride, cols;
 };
 
-// Adds 32-column blocks [from, to) of a strip, in two steps, times the n activations of each group
-// to its part of acc, which has kGroup sums.
+// The activations of one group, and their number.
 template <class V>
 struct GroupInput {
   StripInput<V> in;
   int n;
 };
+
+// Adds 32-column blocks [from, to) of a strip, in two steps, times the n activations of each group
+// to its part of acc, which has kGroup sums.
 template <class V, class Fmt>
 inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
                                const GroupInput<V>* groups, int n_groups, typename V::F* acc) {

@@ -41,8 +41,10 @@ class GroveMoe : public Experts {
 
   void agree(const std::string& file) const override {
     Experts::agree(file);
-    if (experts % group)
-      fail(Exit::bad_file, "{}: model.experts_per_group is {}, expected a divisor of {} experts",
+    if (experts % group || experts < 2 * group)
+      fail(Exit::bad_file,
+           "{}: model.experts_per_group is {}, expected a divisor of {} experts with at least 2 "
+           "groups",
            file, group, experts);
     expect_experts(file, experts / group, 1, {{"expert_chunk_feed_forward_length", adjugate_ffn}});
   }

@@ -49,7 +49,7 @@ class Qwen3VlMoe : public Qwen3Vl {
  private:
   void keys(Keys& k) override {
     Qwen3Vl::keys(k);
-    k["head_dim"].hf_default = nullptr;  // as wide as the model together
+    k["head_dim"].hf_default = nullptr;  // heads * head_dim is the model's width
     expert_keys(k, {"num_experts", "num_local_experts"});
     expert_width_key(k);
     expect_experts_in_all_layers(k);

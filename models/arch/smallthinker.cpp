@@ -65,6 +65,7 @@ class SmallThinker : public Experts {
       return windowed != usual_windows() || turned != usual_turns();
     });
     expert_keys(k, {"moe_num_primary_experts"});
+    k["expert_count"].range(2, 4096);  // all layers have experts
     k["expert_used_count"].in_hf("moe_num_active_primary_experts");
     expert_width_key(k);
     k["expert_feed_forward_length"].in_hf("moe_ffn_hidden_size");

@@ -33,7 +33,9 @@ void SparseMla::sparse_keys(Keys& k) {
   std::vector<std::string> kinds;
   for (int64_t i = 0; i < n_layers; ++i) kinds.push_back(i < dense_layers ? "dense" : "sparse");
   k.hf_expects({"mlp_layer_types"}, {kinds});
-  k.hf_expects_each("layer_types", "deepseek_sparse_attention");
+  // The first word is transformers' name since 5.24, the second its former one.
+  k.conditions.push_back(
+      {{"layer_types"}, {"indexed_attention", "deepseek_sparse_attention"}, true, ""});
   k.hf_expects({"mlp_bias"}, {false});
 }
 

@@ -27,7 +27,7 @@ Outputs outputs_on(const Backend& backend, const Op& op, Case& c) {
   });
 }
 
-// The case with token t alone.
+// Each token alone must get the row that it has in the whole batch.
 template <class Op>
 void expect_same_alone(const Op& op, Case& c) {
   for (const Backend* backend : cpu_backends()) {
