@@ -92,7 +92,7 @@ QWEN35_ROPE = {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary
 QWEN35 = without(QWEN3NEXT, "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
                  "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers") | {
     "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "linear_num_value_heads": 2,
-    "tie_word_embeddings": True, "rope_parameters": QWEN35_ROPE}
+    "max_position_embeddings": 512, "tie_word_embeddings": True, "rope_parameters": QWEN35_ROPE}
 
 QWEN35_MOE = without(QWEN3NEXT, "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "intermediate_size") | {
     "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "linear_num_value_heads": 2,
