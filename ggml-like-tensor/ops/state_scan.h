@@ -13,7 +13,7 @@
 // is 32 columns of a head, whose state of states * 128 bytes stays in the nearest cache for all
 // tokens of a pass. A token costs 3 multiply-adds for each number of the state. Chunks of 64
 // positions would cost 2, and 32 of each column and state for the products inside of the chunk:
-// 0.75 of the work at 128 states and 64 columns, in a step that is a fifth of a prompt.
+// 0.75 of the work at 128 states and 64 columns.
 #pragma once
 #include <algorithm>
 
