@@ -25,7 +25,8 @@ SplitGraph split(Graph whole, int layer);
 
 // Cuts `whole` before and after the experts of each layer: parts 0, 2, ... have no experts, and
 // parts 1, 3, ... have them. The last part has none. One value crosses each cut, and parts with
-// experts use no state. All parts list all states. Without experts there is one part. Empty if they cannot be cut out.
+// experts use no state. All parts list all states. Without experts there is one part. Empty if they
+// cannot be cut out.
 std::vector<Graph> around_experts(const Graph& whole);
 
 }  // namespace chaski

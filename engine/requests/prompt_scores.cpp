@@ -9,7 +9,8 @@ namespace chaski {
 
 namespace {
 
-constexpr size_t kScoredPortion = 64;  // tokens: the rows of logits of a pass have to fit into memory
+constexpr size_t kScoredPortion =
+    64;  // tokens: the rows of logits of a pass have to fit into memory
 
 }  // namespace
 

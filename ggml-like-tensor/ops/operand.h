@@ -96,7 +96,7 @@ struct Input {
   Shape shape;
   Format format = Format::f32;
   bool weight = false;
-  int below = 0;     // more than 0: i32 values 0 .. below - 1
+  int below = 0;                 // more than 0: i32 values 0 .. below - 1
   float spread = 3, centre = 0;  // floats are between centre - spread and centre + spread
 };
 template <class Op>

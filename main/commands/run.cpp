@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
+#include "engine/machine/temporaries.h"  // for AtomicFile
 #include "engine/requests/beam.h"
-#include "ggml-like-tensor/base/atomic_file.h"
 #include "main/commands/answers.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"

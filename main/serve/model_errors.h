@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-#include "ggml-like-tensor/base/error.h"
+#include "engine/session/engine.h"  // for Error
 
 namespace chaski {
 

@@ -211,7 +211,7 @@ void try_example(Device& device, const Example<Op>& e, const StateLayout& layout
     CHECK(!std::memcmp(got.pages.data(), want.pages.data(), want.pages.size()));
 
   constexpr bool kRecurrent = requires { e.op.kept(); };  // tokens must come once, in order
-  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {  // run twice; pages are written only once
+  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {      // run twice; pages are written only once
     Outputs again = on_device.run(e.op);
     for (size_t i = 0; i < got.floats.size(); ++i) CHECK(same(again.floats[i], got.floats[i]));
     CHECK(same(again.acts, got.acts));
