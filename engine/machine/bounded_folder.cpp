@@ -32,9 +32,37 @@ bool remove_if_unlocked(const fs::path& path) {
   return removed;
 }
 
+bool has_ending(const std::string& name, const std::vector<std::string>& endings) {
+  return std::ranges::any_of(endings,
+                             [&](const std::string& ending) { return name.ends_with(ending); });
+}
+
+// True for the name of a temporary file of a file that has_ending().
+bool is_temporary(const std::string& name, const std::vector<std::string>& endings) {
+  return name.starts_with('.') && name.ends_with(".tmp") &&
+         std::ranges::any_of(endings, [&](const std::string& ending) {
+           return name.find(ending + ".") != std::string::npos;
+         });
+}
+
 }  // namespace
 
 void mark_used(const std::string& path) { ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+
+void remove_files_of(const std::string& folder, const std::vector<std::string>& endings) {
+  std::error_code none;
+  std::vector<fs::path> found;
+  for (auto at = fs::directory_iterator(folder, none); at != fs::directory_iterator();
+       at.increment(none))
+    found.push_back(at->path());
+  for (const fs::path& path : found) {
+    const std::string name = path.filename().string();
+    if (is_temporary(name, endings))
+      remove_if_unlocked(path);
+    else if (has_ending(name, endings) && !fs::is_directory(fs::symlink_status(path, none)))
+      fs::remove(path, none);
+  }
+}
 
 struct BoundedFolder::File {
   fs::file_time_type time;
@@ -59,19 +87,13 @@ std::vector<BoundedFolder::File> BoundedFolder::list() {
     added_ = 0, added_bytes_ = 0;
   }
   std::error_code none;
-  const auto is_ours = [&](const std::string& name, const std::string& between) {
-    return std::ranges::any_of(endings_, [&](const std::string& ending) {
-      return between.empty() ? name.ends_with(ending)
-                             : name.find(ending + between) != std::string::npos;
-    });
-  };
   for (auto in = fs::directory_iterator(folder_, none); in != fs::directory_iterator();
        in.increment(none))
     for (auto at = fs::directory_iterator(in->path(), none); at != fs::directory_iterator();
          at.increment(none)) {
       const std::string name = at->path().filename().string();
-      const bool temporary = name.starts_with('.') && name.ends_with(".tmp") && is_ours(name, ".");
-      if (temporary ? remove_if_unlocked(at->path()) : !is_ours(name, "")) continue;
+      const bool temporary = is_temporary(name, endings_);
+      if (temporary ? remove_if_unlocked(at->path()) : !has_ending(name, endings_)) continue;
       std::error_code gone;
       const uint64_t size = at->file_size(gone);
       const fs::file_time_type time = at->last_write_time(gone);

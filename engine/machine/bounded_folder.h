@@ -17,6 +17,10 @@ void mark_used(const std::string& path);
 // symbolic link or a file.
 void make_private_folder(const std::string& path);
 
+// Removes the files in this folder whose names end with one of `endings`, and the temporary files
+// that killed programs left of them. Leaves sub-folders alone.
+void remove_files_of(const std::string& folder, const std::vector<std::string>& endings);
+
 class BoundedFolder {
  public:
   // Its files are those in sub-folders of `folder` whose names end with one of `endings`, and

@@ -9,8 +9,8 @@
 #include <span>
 #include <system_error>
 
-#include "engine/machine/temporaries.h"  // for AtomicFile
 #include "engine/requests/disk_cache.h"
+#include "ggml-like-tensor/base/atomic_file.h"
 
 namespace chaski {
 
@@ -65,6 +65,8 @@ std::vector<CachedModel> cached_models(const std::string& folder) {
       one.bytes += uint64_t(st.st_size);
       one.used = std::max(one.used, std::chrono::system_clock::from_time_t(st.st_mtim.tv_sec));
     });
+    if (struct stat st = {}; one.answers + one.prefixes == 0 && ::stat(path.c_str(), &st) == 0)
+      one.used = std::chrono::system_clock::from_time_t(st.st_mtim.tv_sec);
     all.push_back(std::move(one));
   });
   std::ranges::sort(all, std::ranges::greater{}, &CachedModel::used);
@@ -72,9 +74,9 @@ std::vector<CachedModel> cached_models(const std::string& folder) {
 }
 
 void drop_cached_models(const std::string& folder) {
-  BoundedFolder(folder, DiskCache::endings(), 0);  // no byte fits: removes all files of this kind
   std::error_code none;
   for (const CachedModel& model : cached_models(folder)) {
+    remove_files_of(model.folder, DiskCache::endings());
     fs::remove(fs::path(model.folder) / kNameFile, none);
     fs::remove(model.folder, none);  // fails if a server has written into it
   }

@@ -76,7 +76,6 @@ void DiskCache::open(const std::string& folder) {
   keys_.emplace(engine);
   own_ = (std::filesystem::path(folder) / keys_->model().substr(0, kFolderDigits)).string();
   make_own_folder();
-  name_cached_model(own_, engine.path());
   answers_.emplace(own_, 0);
   if (!has_kept_pages(engine)) return;
   prefixes_ = std::make_unique<PrefixFiles>(own_, [&](const std::string& path, const Error& error) {
@@ -86,13 +85,18 @@ void DiskCache::open(const std::string& folder) {
   });
 }
 
-// The folder may be gone, because its files may be removed while the server runs.
+// The folder may be gone, because its files may be removed while the server runs. The name of the
+// model is only for `chaski cache`, so a folder that cannot be written is used without it.
 void DiskCache::make_own_folder() const {
   std::error_code failed;
   const std::string folder = std::filesystem::path(own_).parent_path().string();
   std::filesystem::create_directories(folder, failed);
   if (failed) fail(Exit::io, "{}: cannot be created as a folder: {}", folder, failed.message());
   make_private_folder(own_);  // prompts are private, and the answers in it are trusted
+  try {
+    name_cached_model(own_, inbox_.model()->engine()->path());
+  } catch (const Error&) {
+  }
 }
 
 void DiskCache::fault(const std::string& line, const std::string& what) {

@@ -5,8 +5,10 @@
 
 #include "engine/grammar/regex.h"
 #include "engine/pages/kv_cache.h"
+#include "engine/requests/cached_models.h"
 #include "engine/session/kept_pages.h"
 #include "tests/kit/engine_support.h"
+#include "tests/kit/program.h"
 #include "tests/kit/support.h"
 
 namespace chaski::test {
@@ -175,6 +177,46 @@ TEST_CASE("disk cache: the least recently used files make room, and no other fil
   CHECK(bound.facts().removed == 2);
   bound.remove(early);
   CHECK(bound.facts().bytes == 100);
+}
+
+TEST_CASE("disk cache: emptying a folder removes files of its caches and no others") {
+  const TempFolder folder;
+  const auto file = [&](const std::string& in, const std::string& name) {
+    std::filesystem::create_directories(folder / in);
+    return write_file(folder / (in + "/" + name), "x");
+  };
+  const std::string cache(DiskCache::kFolderDigits, 'a'), empty(DiskCache::kFolderDigits, 'b');
+  const std::string answer = file(cache, "a.answer"), prefix = file(cache, "1.prefix"),
+                    killed = file(cache, ".a.answer.1.tmp"), foreign = file(cache, "c.txt"),
+                    other = file("letters", "to a friend.answer"),
+                    deep = file(cache + "/sub", "b.prefix");
+  std::filesystem::create_directory(folder / empty);
+  for (const CachedModel& model : cached_models(folder.path)) {
+    CHECK(model.answers == (model.folder.ends_with(cache) ? 1u : 0u));
+    // A folder without files has the time of the folder.
+    CHECK(model.used > std::chrono::system_clock::from_time_t(0));
+  }
+  drop_cached_models(folder.path);
+  for (const std::string& path : {answer, prefix, killed, folder / empty}) CHECK(!have(path));
+  for (const std::string& path : {foreign, other, deep}) CHECK(have(path));
+}
+
+TEST_CASE("disk cache: a folder that was emptied gets the name of its model again") {
+  const TempFolder folder;
+  const auto bound =
+      std::make_shared<BoundedFolder>(folder.path, DiskCache::endings(), uint64_t{1} << 20);
+  const std::string model = write_file(folder / "story.quipu", read_file(kStory));
+  {
+    Inbox inbox(std::make_shared<LoadedModel>(open_copy(model)));
+    DiskCache cache(bound, folder / "cache", inbox, [](const std::string& note) { FAIL(note); });
+    drop_cached_models(folder / "cache");
+    CHECK(cached_models(folder / "cache").empty());
+    cache.generate(tokens_of(*inbox.model()->engine(), 10), drawn(0, 1, 2), kUnheard);
+  }
+  const std::vector<CachedModel> all = cached_models(folder / "cache");
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].answers == 1);
+  CHECK(all[0].model == std::filesystem::canonical(model).string());
 }
 
 TEST_CASE("disk cache: only a folder of this user is used, and others cannot read it") {
