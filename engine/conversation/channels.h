@@ -35,7 +35,7 @@ class Channels {
   static Content parts_of(std::string_view content);
 
   enum class Where { header, thought, text, call };
-  // `where` the prompt ends. `calls`: calls are read; otherwise their arguments are text.
+  // The prompt ends at `where`. `calls`: calls are read; otherwise their arguments are text.
   Channels(Where where, bool calls)
       : where_(where), calls_(calls), thinking_(where == Where::thought) {}
   // Takes the next piece of the answer and returns the text that is certain by now.

@@ -232,6 +232,7 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
       out.begins_with_bos_ = tokenizer.adds_bos();
       return out;
     } catch (const Error& error) {
+      if (!variables.empty()) throw;  // another template would ignore them
       why = error.what();
     }
   out.notice_ =

@@ -44,7 +44,8 @@ class ChatTemplate {
  public:
   // Uses the template in tokenizer.chat_template. If it cannot be run: the family whose marks are
   // in it, else "plain" (User: ... Assistant: ...). A template from the file gets `tools`,
-  // enable_thinking = `thinks`, and `variables`. The tokenizer must outlive the result.
+  // enable_thinking = `thinks`, and `variables`. The tokenizer must outlive the result. With
+  // variables, a template that cannot be run is an error: throws what OwnTemplate throws.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
                              const Tools& tools = {}, const jinja::Names& variables = {});
   // Throws what OwnTemplate throws if the chosen template cannot be run.

@@ -12,13 +12,16 @@ namespace chaski {
 
 namespace {
 
-ChatTemplate format_of(const ConversationModel& model, const ConversationOptions& options) {
+ChatTemplate format_of(const ConversationModel& model, const ConversationOptions& options) try {
   const Tools& tools = options.tools.tools;
   return options.chat_template.given()
              ? ChatTemplate::chosen(options.chat_template, model.tokenizer, options.thinks, tools,
                                     options.variables)
              : ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools,
                                     options.variables);
+} catch (const Error& error) {
+  if (options.variables.empty()) throw;
+  throw VariablesError(error.code, error.what());
 }
 
 std::string template_text(const ConversationModel& model, const TemplateChoice& choice) {
@@ -77,10 +80,12 @@ std::vector<TokenId> Conversation::render(std::span<const ChatMessage> messages,
   std::vector<ChatMessage> shown = tool_calling_.shown(messages, &sources);
   for (ChatMessage& m : shown) {
     if (!channels_ || m.role != "assistant") continue;
-    // The template shows the content of a message with calls as the thought before them.
+    // The template shows the content of a message with calls as the thought before them, so a
+    // text after the thought becomes its end.
     const Channels::Content parts = Channels::parts_of(m.content);
-    const bool only_thought = parts.thinks && !m.calls.empty();
-    m.content = std::string(only_thought ? parts.thought : parts.text);
+    std::string content(parts.thinks && !m.calls.empty() ? parts.thought : "");
+    if (!content.empty() && !parts.text.empty()) content += "\n\n";
+    m.content = content.append(parts.text);
   }
   std::vector<TokenId> tokens = format_.render(shown, add_generation_prompt, rewritten);
   if (add_generation_prompt && !thinks_) {
@@ -217,13 +222,16 @@ int Conversation::kept_by_shift(std::span<const TokenId> prompt) const {
              prompt.begin());
 }
 
-// True if the template begins every answer with a thought.
+// True if the template begins every answer with a thought: the prompt ends with <think> and white
+// space. An earlier <think> may be a user's.
 bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
   constexpr size_t kLooked = 8;  // tokens
   std::string end;
   for (const TokenId token : prompt.last(std::min(prompt.size(), kLooked)))
-    end += model_->tokenizer.raw(token);
-  return end.find("<think>") != std::string::npos && end.find("</think>") == std::string::npos;
+    end += model_->tokenizer.is_control(token) ? model_->tokenizer.raw(token)
+                                               : model_->tokenizer.piece(token);
+  end.erase(end.find_last_not_of(" \t\r\n") + 1);
+  return end.ends_with("<think>");
 }
 
 // Appends the beginning of an answer as the tokens of text in the middle of an answer. Only the
@@ -254,8 +262,8 @@ void Conversation::append_begun(const std::string& begun, std::vector<TokenId>& 
   append();
 }
 
-// The same in a format with channels, after the generation prompt. Where the answer must not think,
-// that opens the final channel.
+// The same in a format with channels, after the generation prompt. If the answer must not think,
+// the generation prompt already opens the final channel.
 std::vector<Tokenizer::Part> Conversation::begun_in_channels(const std::string& begun) const {
   const Channels::Content content = Channels::parts_of(begun);
   std::vector<Tokenizer::Part> parts;

@@ -39,6 +39,11 @@ struct ContextOverflow : Error {
   bool question_alone;  // even without the messages before it
 };
 
+// The chat template cannot be run with ConversationOptions::variables.
+struct VariablesError : Error {
+  using Error::Error;
+};
+
 struct Answer {
   std::string text;     // as it was generated
   std::string content;  // without the tool calls

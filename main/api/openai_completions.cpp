@@ -90,16 +90,36 @@ class CompletionReply {
     std::vector<TokenId> tokens;
     // Nothing precedes the first token of a prompt, so its log probability is NaN.
     std::vector<LogProbabilities> values;
-    size_t offset = 0;  // bytes of the answer before the first of these tokens
+    std::vector<size_t> offsets = {};  // in the text, of the first tokens: those of the prompt
+    size_t offset = 0;                 // bytes of the text before the first token after these
   };
 
+  // Where the tokens of a prompt begin in its text. The space that the tokenizer adds in front and
+  // control tokens such as BOS are not in the text.
+  std::vector<size_t> offsets_in(std::string_view text, std::span<const TokenId> tokens) const {
+    const Tokenizer& tokenizer = served_.engine().tokenizer();
+    std::vector<size_t> offsets;
+    size_t at = 0;
+    for (const TokenId token : tokens) {
+      offsets.push_back(at);
+      const std::string_view rest = text.substr(at);
+      std::string_view piece =
+          tokenizer.is_control(token) ? tokenizer.raw(token) : tokenizer.piece(token);
+      if (tokenizer.is_control(token) && !rest.starts_with(piece)) continue;
+      if (at == 0 && piece.starts_with(' ') && !rest.starts_with(piece)) piece.remove_prefix(1);
+      at += std::min(piece.size(), rest.size());
+    }
+    return offsets;
+  }
+
   void score_prompts() {
-    for (const std::vector<TokenId>& tokens : asked_.tokens) {
+    for (size_t i = 0; i < asked_.tokens.size(); ++i) {
+      const std::vector<TokenId>& tokens = asked_.tokens[i];
       std::vector<LogProbabilities> values = {{std::numeric_limits<double>::quiet_NaN(), {}}};
       std::ranges::move(served_.score(tokens, *asked_.settings.request.scored, reply_.gone()),
                         std::back_inserter(values));
       values.resize(tokens.size(), values[0]);  // the client has gone
-      prompts_.push_back({tokens, std::move(values)});
+      prompts_.push_back({tokens, std::move(values), offsets_in(asked_.prompts[i], tokens)});
     }
   }
   // What echo shows before an answer.
@@ -172,6 +192,7 @@ class CompletionReply {
     json["choices"] = OrderedJson::array({choice(answer, text, logged_[answer], nullptr)});
     logged_[answer].offset += text.size();
     logged_[answer].tokens.clear(), logged_[answer].values.clear();
+    logged_[answer].offsets.clear();
     if (asked_.stream.usage) json["usage"] = nullptr;
     reply_.part(sent_event(json));
   }
@@ -225,8 +246,10 @@ class CompletionReply {
     size_t offset = logged.offset;
     for (size_t i = 0; i < logged.tokens.size(); ++i) {
       const std::string_view piece = tokenizer.piece(logged.tokens[i]);
-      tokens.push_back(piece), ids.push_back(logged.tokens[i]), offsets.push_back(offset);
-      offset += piece.size();
+      const bool of_prompt = i < logged.offsets.size();
+      tokens.push_back(piece), ids.push_back(logged.tokens[i]);
+      offsets.push_back(of_prompt ? logged.offsets[i] : offset);
+      if (!of_prompt) offset += piece.size();
       if (std::isnan(logged.values[i].drawn)) {
         values.push_back(nullptr), most.push_back(nullptr);
         continue;
@@ -251,7 +274,7 @@ class CompletionReply {
       const GenerateResult& result = results[i];
       const std::string before = asked_.echo ? asked_.prompts[i / size_t(asked_.n)] : "";
       Logged logged = logged_prompt(i);
-      if (logged.tokens.empty()) logged.offset = before.size();
+      logged.offset = before.size();
       std::ranges::copy(result.tokens, std::back_inserter(logged.tokens));
       std::ranges::copy(result.log_probabilities, std::back_inserter(logged.values));
       json["choices"].push_back(choice(i, before + result.text, logged, finish_reason(result)));

@@ -176,6 +176,9 @@ std::unique_ptr<Conversation> conversation_of(const ServedModel& served,
                    "is given together with tools, which is not possible in the form that this chat "
                    "template uses for calls, expected one of them");
     return conversation;
+  } catch (const VariablesError& error) {
+    throw ApiError(400, "invalid_request_error", "invalid_value",
+                   fmt::format("chat_template_kwargs: {}", error.what()), "chat_template_kwargs");
   } catch (const Error& error) {
     throw ApiError(400, "invalid_request_error", "invalid_value", error.what(),
                    request.tools.tools.empty() ? "messages" : "tools");

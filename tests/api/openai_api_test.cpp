@@ -158,6 +158,9 @@ TEST_CASE("api/openai: echo with logprobs has those of each prompt, null for its
     CHECK(logged["token_logprobs"][2] == -2);
     CHECK(logged["top_logprobs"][2].size() == 1);
     CHECK(logged["text_offset"][0] == 0);
+    const size_t last = logged["text_offset"].back().get<size_t>();
+    REQUIRE(last < prompts[i].size());
+    CHECK(prompts[i].substr(last) == tokenizer.piece(tokens.back()));
   }
   json streamed = body;
   streamed["stream"] = true;
@@ -191,6 +194,19 @@ TEST_CASE("api/openai: chat_template_kwargs are variables of the chat template")
   }
 }
 
+TEST_CASE("api/openai: a template that fails with the variables of a request is an error") {
+  TestApi t(
+      "{% if style == 'none' %}{{ raise_exception('no style') }}{% endif %}"
+      "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto body = [](const char* style) {
+    return openai_chat({{"chat_template_kwargs", {{"style", style}}}});
+  };
+  t.post("/v1/chat/completions", body("old"));
+  const json error = t.post("/v1/chat/completions", body("none"), 400)["error"];
+  CHECK(error["param"] == "chat_template_kwargs");
+  CHECK(contains(error["message"].get<std::string>(), "no style"));
+}
+
 TEST_CASE("api/openai: templates have today's date and the tools as text, as in llama-server") {
   TestApi t(
       "{{ date_string }}|{{ datetime }}|{{ functions }}|"
@@ -216,6 +232,13 @@ TEST_CASE("api/openai: a thought that the template always opens is closed if thi
   };
   CHECK(shown(json::object()).ends_with("<think>\n"));
   CHECK(shown({{"chat_template_kwargs", off}}).ends_with("<think>\n</think>"));
+  // A user's mark opens no thought.
+  TestApi plain(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}[a]{% endif %}");
+  const json asked = {{"messages", json::array({{{"role", "user"}, {"content", "Say <think>"}}})},
+                      {"chat_template_kwargs", off}};
+  CHECK(plain.post("/apply-template", asked)["prompt"].get<std::string>().ends_with("<think>[a]"));
   const json message =
       t.post("/v1/chat/completions",
              openai_chat({{"chat_template_kwargs", off}}))["choices"][0]["message"];

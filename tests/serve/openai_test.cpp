@@ -418,6 +418,7 @@ TEST_CASE("serve/completions: echo with logprobs scores the prompt as the model 
   without.erase("echo");
   const json answer = story_server().post("/v1/completions", without).json()["choices"][0];
   CHECK(choice["text"] == prompt + answer["text"].get<std::string>());
+  CHECK(logged["text_offset"][tokens.size()] == prompt.size());
   for (size_t i = 0; i < 3; ++i)
     CHECK(logged["token_logprobs"][tokens.size() + i] == answer["logprobs"]["token_logprobs"][i]);
   json scored = request;

@@ -149,6 +149,16 @@ TEST_CASE("chat: messages in channels become a thought and text") {
   }
 }
 
+TEST_CASE("chat: a message in channels with a thought, text and a call keeps its text") {
+  Talk talk = talk_in_channels(with_tools("auto"));
+  ChatMessage answer = {"assistant", "<think>\nI add\n</think>\n\nOne moment."};
+  answer.calls.push_back({"call00001", "add", "{\"a\": 1}"});
+  talk.conversation.set_messages({{"user", "1 + 1?"}, answer});
+  talk.conversation.add_tool_result(answer.calls[0], "2");
+  talk.answer("<|channel|>final<|message|>Two.", 100);
+  CHECK_MESSAGE(contains(talk.prompt, "⟦<|message|>⟧I add\n\nOne moment.⟦<|end|>⟧"), talk.prompt);
+}
+
 TEST_CASE("chat: a message in a channel to a function is a call") {
   for (const size_t piece : {1, 3, 100})
     for (const char* header : {"<|channel|>commentary to=functions.add json<|message|>",
