@@ -1,5 +1,6 @@
 #include "engine/machine/cache_folder.h"
 
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -73,6 +74,15 @@ std::string kept_text(const std::string& name) {
   if (cache_folder().empty()) return "";
   std::ifstream in(cache_folder() + "/" + name, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+bool can_keep_text(const std::string& name) {
+  if (cache_folder().empty()) return false;
+  const std::filesystem::path folder =
+      std::filesystem::path(cache_folder() + "/" + name).parent_path();
+  std::error_code none;
+  std::filesystem::create_directories(folder, none);
+  return !none && ::access(folder.c_str(), W_OK) == 0;
 }
 
 void keep_text(const std::string& name, const std::string& text) {

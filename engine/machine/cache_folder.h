@@ -26,6 +26,8 @@ void add_lines(const std::string& path, std::span<const std::string> lines, size
 std::string kept_name(const std::string& kind, const std::string& path);
 // The text stored under a name, such as "verified/0123"; "": none.
 std::string kept_text(const std::string& name);
+// True if the folder of such a text can be written. Makes it.
+bool can_keep_text(const std::string& name);
 // Does nothing if the text cannot be stored.
 void keep_text(const std::string& name, const std::string& text);
 

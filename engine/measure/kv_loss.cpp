@@ -80,6 +80,11 @@ std::optional<KvLoss> kept_kv_loss(const std::string& model, Format format) {
   return loss;
 }
 
+bool can_keep_kv_loss(const std::string& model, Format format) {
+  const std::string place = place_of(model, format);
+  return !place.empty() && !state_of_model(model).empty() && can_keep_text(place);
+}
+
 void keep_kv_loss(const std::string& model, Format format, const KvLoss& loss) {
   const std::string place = place_of(model, format), state = state_of_model(model);
   if (!place.empty() && !state.empty())
@@ -92,7 +97,8 @@ KvLoss kv_loss_of(const Divergence& d) {
 }
 
 // With engines of its own, so that no page or figure of `engine` changes.
-std::optional<KvLoss> measure_kv_loss(const Engine& engine) try {
+std::optional<KvLoss> measure_kv_loss(const Engine& engine,
+                                      const std::function<void()>& on_begin) try {
   if (engine.device() != "cpu" || engine.expert_facts()) return std::nullopt;
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(std::string(kText));
   const int window =
@@ -108,6 +114,7 @@ std::optional<KvLoss> measure_kv_loss(const Engine& engine) try {
   options.kv = Format::f32;
   const std::shared_ptr<Engine> twin = engine.with(options);
   if (model->state_bytes(window) == base->state_bytes(window)) return std::nullopt;  // no KV cache
+  on_begin();
   return kv_loss_of(divergence(*base->session(), *model->session(), twin->session().get(), tokens,
                                window, 1, [](const Divergence&, uint64_t) {}));
 } catch (const Error&) {  // the text itself will say what is wrong

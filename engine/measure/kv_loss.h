@@ -2,6 +2,7 @@
 // short text. The second figure is stored in the cache folder, so it is measured once for each
 // model.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -31,14 +32,17 @@ struct KvLoss {
 // The stored measurement of the model at this path. Nothing without one, or if the model's files
 // have changed since.
 std::optional<KvLoss> kept_kv_loss(const std::string& model, Format format);
+// False if keep_kv_loss() would have no effect, such as without a cache folder.
+bool can_keep_kv_loss(const std::string& model, Format format);
 void keep_kv_loss(const std::string& model, Format format, const KvLoss& loss);
 
 // Of a comparison of the format with f16, whose noise floor was measured too.
 KvLoss kv_loss_of(const Divergence& divergence);
 // Reads a short text with the engine's format and with f16, and compares the predictions. Nothing
 // if that is not possible: layers on a device, experts that are read from the file, no memory for
-// it.
-std::optional<KvLoss> measure_kv_loss(const Engine& engine);
+// it. `on_begin` is called before it reads, and not at all if it cannot.
+std::optional<KvLoss> measure_kv_loss(
+    const Engine& engine, const std::function<void()>& on_begin = [] {});
 
 // A note if a key or value was larger than its format can store since the program started; else
 // empty. A device does not report it.

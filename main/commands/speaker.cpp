@@ -20,6 +20,7 @@ EngineOptions draft_options(const GenerationFlags& flags) {
   EngineOptions options = flags.model.options();
   options.model = flags.draft;
   options.context = 0, options.gpu_layers = kAllThatFit, options.cpu_experts = false;
+  options.expert_memory = 0;  // is meant for the main model
   if (!takes_tokenizer(flags.draft)) options.tokenizer.clear();
   return options;
 }
@@ -37,16 +38,17 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
   }
 }
 
-// A note if --kv loses more with this model than with those that were measured. The first start
-// with a model and a format measures it.
+// A note if --kv loses more than most_kv_loss() with this model. The first start with a model and a
+// format measures it, if the result can be stored.
 void put_kv_loss(const Engine& engine, bool verbose) {
   const Format kv = engine.kv_format();
   if (most_kv_loss(kv) == 0) return;
   const std::string name(info(kv).name);
   std::optional<KvLoss> loss = kept_kv_loss(engine.path(), kv);
-  if (!loss) {
-    if (stderr_is_terminal()) put_state("measuring once what --kv " + name + " loses here ...");
-    loss = measure_kv_loss(engine);
+  if (!loss && can_keep_kv_loss(engine.path(), kv)) {
+    loss = measure_kv_loss(engine, [&] {
+      if (stderr_is_terminal()) put_state("measuring once what --kv " + name + " loses here ...");
+    });
     if (loss) keep_kv_loss(engine.path(), kv, *loss);
   }
   if (!loss || (!verbose && !loss->is_large(kv))) return;

@@ -5,6 +5,7 @@
 #include "engine/measure/divergence.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/import_support.h"
+#include "tests/kit/program.h"
 
 using namespace chaski;
 using namespace chaski::test;
@@ -60,6 +61,18 @@ TEST_CASE("kv loss: biases of hundreds in keys cost the short formats little") {
       sum += divergence(std::span(want).subspan(at, vocab), std::span(got).subspan(at, vocab));
     CAPTURE(sum / 120);
     CHECK(sum / 120 < most);
+  }
+}
+
+TEST_CASE("kv loss: nothing is measured that cannot be stored") {
+  const TempFolder tmp;
+  const std::string model = golden("models/qwen2/model.gguf");
+  write_file(tmp / "file", "x");
+  for (const auto& [folder, can] : {std::pair{tmp / "cache", true}, {tmp / "file", false}}) {
+    const OwnVariable own("XDG_CACHE_HOME", folder);
+    CHECK(can_keep_kv_loss(model, Format::q8) == can);
+    keep_kv_loss(model, Format::q8, {0.5, 0.25});
+    CHECK(kept_kv_loss(model, Format::q8).has_value() == can);
   }
 }
 
