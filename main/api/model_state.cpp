@@ -46,18 +46,30 @@ constexpr std::pair<int, const char*> kMixtures[] = {{11, "q3_k_s"}, {12, "q3_k_
                                                      {14, "q4_k_s"}, {15, "q4_k_m"}, {16, "q5_k_s"},
                                                      {17, "q5_k_m"}, {21, "q2_k_s"}};
 
-// The key stays where a GGUF file is converted to other formats, so only GGUF files are asked.
-std::string mixture_of(const Metadata& meta, const std::string& path) {
-  if (!path.ends_with(".gguf")) return "";
-  const int64_t type = meta.integer("gguf.general.file_type", -1);
-  const auto at = std::ranges::find(kMixtures, type, [](const auto& one) { return one.first; });
-  return at == std::end(kMixtures) ? "" : at->second;
+// The formats with the most bytes, at most two, the first one with the most.
+std::vector<std::string> most_common(const std::map<std::string, uint64_t>& bytes) {
+  std::vector<std::pair<uint64_t, std::string>> all;
+  for (const auto& [format, sum] : bytes) all.emplace_back(sum, format);
+  std::ranges::stable_sort(all, std::ranges::greater{}, &std::pair<uint64_t, std::string>::first);
+  std::vector<std::string> most;
+  for (const auto& [sum, format] : all)
+    if (most.size() < 2) most.push_back(format);
+  return most;
 }
 
-std::string most_common(const std::map<std::string, uint64_t>& bytes) {
-  const auto at =
-      std::ranges::max_element(bytes, {}, [](const auto& format) { return format.second; });
-  return at == bytes.end() ? "" : at->first;
+// The name of a GGUF file's mixture, else the format with the most bytes. chaski keeps the key when
+// it writes a model in other formats, so the mixture counts only if its own format, such as q4_k of
+// q4_k_m, is one of the two with the most bytes.
+std::string format_of(const Metadata& meta, const std::string& path,
+                      const std::map<std::string, uint64_t>& bytes) {
+  const std::vector<std::string> most = most_common(bytes);
+  const std::string common = most.empty() ? "" : most[0];
+  if (!path.ends_with(".gguf")) return common;
+  const int64_t type = meta.integer("gguf.general.file_type", -1);
+  const auto at = std::ranges::find(kMixtures, type, [](const auto& one) { return one.first; });
+  if (at == std::end(kMixtures)) return common;
+  const std::string mixture = at->second;
+  return std::ranges::count(most, mixture.substr(0, mixture.rfind('_'))) > 0 ? mixture : common;
 }
 
 }  // namespace
@@ -92,8 +104,7 @@ ModelFacts facts_of(const Engine& engine) {
   ModelFacts facts;
   std::map<std::string, uint64_t> bytes;
   for (const Weight& tensor : engine.weights()->tensors) add_tensor(tensor.info, facts, bytes);
-  facts.path = engine.path(), facts.format = mixture_of(engine.meta(), facts.path);
-  if (facts.format.empty()) facts.format = most_common(bytes);
+  facts.path = engine.path(), facts.format = format_of(engine.meta(), facts.path, bytes);
   facts.family = engine.meta().str("general.architecture", "");
   facts.context = engine.context_length(), facts.vocab = engine.vocab_size();
   return facts;
@@ -103,8 +114,7 @@ ModelFacts facts_of(const ModelSource& source, int context) {
   ModelFacts facts;
   std::map<std::string, uint64_t> bytes;
   for (const TensorSource& tensor : source.tensors) add_tensor(tensor.info, facts, bytes);
-  facts.path = source.path, facts.format = mixture_of(source.meta, facts.path);
-  if (facts.format.empty()) facts.format = most_common(bytes);
+  facts.path = source.path, facts.format = format_of(source.meta, facts.path, bytes);
   facts.family = source.meta.str("general.architecture", "");
   facts.context = context > 0 ? context : int(own_context(source));
   facts.vocab = int(source.meta.integer("model.vocab_size", 0));
