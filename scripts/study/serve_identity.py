@@ -41,7 +41,9 @@ class Server:
             try:
                 urllib.request.urlopen(self.url + "/health").read()
                 return
-            except OSError:
+            except (OSError, ValueError):  # ValueError: no URL, because the server ended
+                if self.process.poll() is not None or not self.url:
+                    sys.exit(f"the server ended with status {self.process.wait()} before it answered")
                 time.sleep(0.1)
 
     def metrics(self):
@@ -95,7 +97,7 @@ def main():
         kind, prompt = draw.choice(prompts)
         jobs.append({"kind": kind, "prompt": prompt, "seed": draw.randrange(1, SEEDS, 2), "n": 4 if draw.random() < .5 else 1,
                      "stream": draw.random() < .5, "tokens": options.tokens, "leaves": draw.random() < .2})
-    counts = {"answers": 0, "compared": 0, "left": 0, "differ": 0}
+    counts = {"answers": 0, "compared": 0, "left": 0, "differ": 0, "failed": 0}
     lock = threading.Lock()
 
     def work(server, queue):
@@ -104,7 +106,13 @@ def main():
                 if not queue:
                     return
                 one = queue.pop()
-            texts = ask(server, one, one["leaves"] and one["stream"])
+            try:
+                texts = ask(server, one, one["leaves"] and one["stream"])
+            except Exception as error:  # of any kind: the request has no answer
+                with lock:
+                    counts["failed"] += 1
+                    print(f"FAILED: {one}: {error!r}", flush=True)
+                continue
             with lock:
                 counts["left"] += texts is None
                 for i, text in enumerate(texts or []):
@@ -138,7 +146,7 @@ def main():
           ", ".join(f"{n} {what}" for what, n in counts.items()))
     print(", ".join(f"{name.removeprefix('chaski_').removesuffix('_total')} {value:.0f}" for name, value in totals.items()))
     happened = totals["chaski_preempted_total"] > 0 and totals["chaski_draft_tokens_total"] > 0
-    sys.exit(1 if counts["differ"] or not happened or totals["chaski_pages_used"] else 0)
+    sys.exit(1 if counts["differ"] or counts["failed"] or not happened or totals["chaski_pages_used"] else 0)
 
 
 if __name__ == "__main__":
