@@ -37,8 +37,9 @@ DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessi
     needs.options.states = StateLayout(graph.states, kv, true);
     needs.weights.clear();
     for (Graph& part : device_parts(std::move(graph), cpu_experts)) {
-      const std::vector<const Weight*> read = weights_of(part);
-      needs.weights.insert(needs.weights.end(), read.begin(), read.end());
+      for (const Weight* weight : weights_of(part))  // a tied head is in the first and last part
+        if (std::ranges::find(needs.weights, weight) == needs.weights.end())
+          needs.weights.push_back(weight);
       needs.options.working = std::max(
           needs.options.working,
           cuda_working_bytes(std::move(part), batch, needs.options.states, wanted.context));

@@ -31,7 +31,8 @@ struct StagePlace {
   Layers layers;
   std::optional<DeviceNeeds> device = std::nullopt;  // empty: the CPU
   bool cpu_experts = false;                          // of a device: an ExpertStage
-  // Opens a stage of another kind. Empty: a CpuStage or a CudaStage.
+  // Opens a stage of another kind. Empty: a CpuStage, a CudaStage or an ExpertStage, by `device`
+  // and `cpu_experts`.
   std::function<std::unique_ptr<Stage>(const StageSetup&, Layers)> other = {};
 };
 

@@ -93,7 +93,8 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
 uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options);
 
 // The tensors that quantize_model() would write, with formats, bytes and reasons but without
-// errors. Throws its errors, but for those of writing.
+// errors. Throws its errors, except those of writing, and does not verify the checksums of the
+// source.
 std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const std::string& out,
                                              const QuantizeOptions& options);
 

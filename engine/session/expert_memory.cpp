@@ -47,9 +47,10 @@ bool uses_expert_memory(const Model& model, bool mapped, bool on_cpu, const std:
   if (any && mapped && on_cpu) return true;
   if (o.expert_memory > 0 && o.notice)
     o.notice(fmt::format("{}: --expert-memory is not used: {}", path,
-                         !any      ? "the model has no experts"
-                         : !on_cpu ? "all layers are on the device"
-                                   : "the weights are in memory, not mapped from a .quipu file"));
+                         !any                        ? "the model has no experts"
+                         : !on_cpu && !o.cpu_experts ? "all layers are on the device"
+                         : !mapped ? "the weights are in memory, not mapped from a .quipu file"
+                                   : "--cpu-experts reads the experts as mapped"));
   return false;
 }
 

@@ -24,7 +24,8 @@ std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int co
 void expect_expert_memory(const EngineOptions& options, const std::vector<ExpertWeight>& weights,
                           int threads);
 // Sends a notice if --expert-memory is given and changes nothing: the model at `path` has no
-// experts, is not mapped, or has no layers on the CPU. Returns whether it changes something.
+// experts, is not mapped, or has no layers that are wholly on the CPU. Returns true if there may be
+// a cache of experts. It is still not needed if memory holds them all.
 bool uses_expert_memory(const Model& model, bool mapped, bool on_cpu, const std::string& path,
                         const EngineOptions& options);
 
