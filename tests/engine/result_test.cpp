@@ -24,7 +24,9 @@ const Weight& head_of(const Engine& e) {
 double undone(const std::string& model, double logit) {
   const std::string name = std::filesystem::path(model).filename();
   if (name.starts_with("command_r") || name == "cohere2") return logit / 0.25;
-  if (name == "granite" || name == "granitemoe" || name == "granite_swa") return logit * 2.5;
+  for (const char* granite : {"granite", "granitemoe", "granite_swa", "granite_hybrid"})
+    if (name == granite) return logit * 2.5;
+  if (name == "falcon_h1") return logit / 0.5;
   if (name == "minicpm") return logit * 2;
   if (name == "muse_glimmer") return 10 * std::atanh(logit / 10) / 0.6;
   for (const char* bounded : {"gemma2", "gemma3n", "gemma4"})
