@@ -92,6 +92,7 @@ void add_mixer(Metadata& m, const NamedMixer& mixer, const NamedShape& s) {
   m.set_int("model.ssm.inner_size", mixer.inner), m.set_int("model.ssm.state_size", mixer.states);
   m.set_int("model.ssm.time_step_rank", mixer.steps);
   m.set_int("model.ssm.group_count", mixer.groups);
+  m.set_float("model.logit_scale", 1);  // Granite's
   if (mixer.shared_ffn > 0) m.set_int("model.expert_shared_feed_forward_length", mixer.shared_ffn);
   const std::string_view attends = mixer.attends;
   if (attends.empty()) return;

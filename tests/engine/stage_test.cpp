@@ -6,6 +6,7 @@
 #include "engine/pages/kv_cache.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/placement.h"
+#include "engine/passes/random_model.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/split.h"
 #include "tests/kit/doctest.h"
@@ -260,6 +261,13 @@ TEST_CASE("stages: a model with two networks has plans of both, which do not mix
     CHECK(!std::equal(rows, rows + 64, want.begin()));
   }
   architectures().pop_back();
+}
+
+TEST_CASE("stages: every shape with random weights has the keys and tensors of its architecture") {
+  for (const std::string& name : shape_names()) {
+    CAPTURE(name);
+    CHECK_NOTHROW(random_source({name, Format::q4_0}));
+  }
 }
 
 }  // namespace
