@@ -1,5 +1,5 @@
 // A stage on a GPU whose experts stay on the CPU. Everything from a layer's feed-forward norm to
-// its residual sum runs on the CPU, so one row of each token goes to the CPU and back in every
+// its residual sum runs on the CPU. So one row of each token goes to the CPU and back in every
 // layer with experts. Experts are most of such a model, and a token reads few of them.
 #pragma once
 #include "engine/passes/cuda_stage.h"

@@ -35,8 +35,9 @@ bool runs_here([[maybe_unused]] std::string_view isa) {
 #endif
 }
 
-// The instruction sets of this machine. Kernels that one lacks are those of the set before it in
-// this list. A set that this machine does not have is skipped: with avx512 there may be no avxvnni.
+// The instruction sets of this machine. A set without kernels of its own for an op uses those of
+// the set before it in this list. Sets that do not run here are skipped: there may be avx512
+// without avxvnni.
 std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {

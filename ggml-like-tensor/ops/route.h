@@ -1,8 +1,8 @@
 // The router of a mixture of experts: which experts compute a token, and the weights of their
 // results.
 //   in 0 x (rows, experts); in 1 bias (1, experts) if `bias`
-//   -> out 0 the chosen experts (rows, k) i32, each divided by `sharing`: so many neighbouring
-//      experts get one number, that of their group; out 1 their weights (rows, k)
+//   -> out 0 the chosen experts (rows, k) i32, each divided by `sharing`: `sharing`
+//      neighbouring experts get the number of their group; out 1 their weights (rows, k)
 // 1. The score of an expert is the sigmoid of its x, or its part of the soft-max of the row.
 // 2. The k experts with the largest score + bias are chosen, largest first, as top_k does. If there
 //    are several groups of neighbouring experts, only those in the `kept` best groups take part. A

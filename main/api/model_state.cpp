@@ -58,8 +58,8 @@ std::vector<std::string> most_common(const std::map<std::string, uint64_t>& byte
 }
 
 // The name of a GGUF file's mixture, else the format with the most bytes. chaski keeps the key when
-// it writes a model in other formats, so the mixture counts only if its own format, such as q4_k of
-// q4_k_m, is one of the two with the most bytes.
+// it writes a model in other formats. So the mixture counts only if its own format is one of the
+// two with the most bytes: q4_k for q4_k_m.
 std::string format_of(const Metadata& meta, const std::string& path,
                       const std::map<std::string, uint64_t>& bytes) {
   const std::vector<std::string> most = most_common(bytes);
