@@ -27,7 +27,8 @@ class Ernie45Moe : public Experts {
     expert_width_key(k);
     k.integer(shared_ffn, "expert_shared_feed_forward_length")
         .in_hf("moe_num_shared_experts")
-        .converted_from_hf_integer([this](int64_t n) { return Given(n * expert_ffn); })
+        .converted_from_hf_integer(
+            [this](int64_t n) { return Given(n > 1 << 22 || n < 0 ? n : n * expert_ffn); })
         .range(0, 1 << 22);
     k.integer(dense_layers, "leading_dense_block_count")
         .in_hf("moe_layer_start_index")

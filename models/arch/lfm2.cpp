@@ -25,7 +25,7 @@ class Lfm2 : public Hybrid {
     k.number(multiplier, "ffn_multiplier")
         .not_in_gguf()
         .in_hf("block_ffn_dim_multiplier")
-        .positive()
+        .between(0, 1e4)
         .optional();
     k.integer(multiple, "ffn_multiple")
         .not_in_gguf()
@@ -35,9 +35,9 @@ class Lfm2 : public Hybrid {
     k.integer(ffn, "feed_forward_length")
         .in_hf({"block_ff_dim", "intermediate_size"})
         .range(2, 1 << 22)
-        .converted_from_hf([this](double width) {
-          if (!adjusted) return Given(int64_t(width));
-          const auto cut = int64_t(multiplier * double(int64_t(2 * width / 3)));
+        .converted_from_hf_integer([this](int64_t width) {
+          if (!adjusted || width < 2 || width > 1 << 22) return Given(width);
+          const auto cut = int64_t(multiplier * double(2 * width / 3));
           return Given((cut + multiple - 1) / multiple * multiple);
         });
   }
