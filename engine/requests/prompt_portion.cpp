@@ -55,6 +55,13 @@ int PromptPortion::largest(const Costs& costs, double seconds, int least, int mo
   return chosen;
 }
 
+int PromptPortion::how_late(int decoding, int tokens, double waited) const {
+  const double step = step_seconds(decoding), one_reads = most_slowdown_ * step;
+  if (step == 0 || seconds_of(shared_costs_, 1) == 0) return 0;
+  const int portion = largest(shared_costs_, one_reads - step, kLeast, tokens);
+  return int(std::min(waited * portion / (one_reads * tokens), 64.0));
+}
+
 PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, bool shared) const {
   if (most_slowdown_ <= 0) return {most, true};
   const double alone = shared ? kMostPass : kMostReading;
@@ -63,8 +70,9 @@ PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, b
   if (!is_new(step)) return {0, true};
   const double one_reads = most_slowdown_ * step.value(),
                half = (1 + most_slowdown_) / 2 * step.value(),
+               most_between = std::max(kMostBetween, kMostSteps * step.value()),
                between =
-                   std::max(one_reads, std::min(std::ldexp(step.value(), reading), kMostBetween)),
+                   std::max(one_reads, std::min(std::ldexp(step.value(), reading), most_between)),
                left = between - one_reads - alone_;
   const double known = seconds_of(alone_costs_, kFirst),
                least = known > 0 ? known : seconds_of(shared_costs_, kFirst);

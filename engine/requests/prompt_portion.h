@@ -10,7 +10,9 @@
 // changes the time of texts and never their bytes, so it may learn from a clock.
 //
 // While w requests wait for their first token, the time from one decode step to the next may be 2^w
-// steps, within kMostBetween: the last of a group of requests waits for all prompts before its own.
+// steps, within kMostBetween and kMostSteps: the last of a group of requests waits for all prompts
+// before its own. A request that has already waited k times the time in which its prompt is read
+// between decode steps counts k more. A long prompt that is read alone never counts more than once.
 // Passes of prompts alone fill that time up to `most_slowdown` steps, which the pass with the step
 // takes. Where no such pass fits, the pass with the step takes all of it. Every pass that reads a
 // prompt is abandoned when a request is cancelled, so its pages are free within 100 ms.
@@ -31,9 +33,9 @@ class PromptPortion {
   static constexpr double kMostPass = 0.08;  // seconds
   // Of passes in which no request decodes.
   static constexpr double kMostReading = 0.25;  // seconds
-  // Between decode steps, however many requests wait for their first token, unless one request may
-  // already take longer.
+  // Between decode steps, however many requests wait for their first token: the larger of the two.
   static constexpr double kMostBetween = 0.5;  // seconds
+  static constexpr double kMostSteps = 4;
   static constexpr int kLeast = 4;             // tokens, whatever time they take
   static constexpr int kLeastReading = 64;     // tokens, whatever time they take
   static constexpr int kFirst = 16;            // tokens, before their cost is measured
@@ -44,9 +46,13 @@ class PromptPortion {
     bool decodes;  // false: the pass leaves out the decoding tokens
   };
   // The next pass, with at most `most` tokens of prompts. `decoding`: tokens of the requests that
-  // decode. `reading`: requests that wait for their first token, at least 1. `shared`: another
+  // decode. `reading`: requests that wait for their first token, and how_late() of one of them; at
+  // least 1. `shared`: another
   // engine waits for the end of the pass, so it takes at most kMostPass also if no token decodes.
   Choice next(int decoding, int reading, int most, bool shared = false) const;
+  // How many times as long a request has waited as its prompt of `tokens` tokens takes while it is
+  // the only one that waits. 0 while the costs are unknown.
+  int how_late(int decoding, int tokens, double waited) const;
   // A pass with these tokens took `seconds`.
   void learn(int decoding, int prompt, double seconds);
   // Seconds of a pass of `decoding` tokens without prompts; 0: unknown.

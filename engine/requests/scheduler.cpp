@@ -73,7 +73,7 @@ void Scheduler::add(Request& request, int priority) {
                             tokens, most),
                 int64_t(tokens), most);
   }
-  insert_by_turn(waiting_, Waiting{{totals_.passes - kAgeing * priority, added_++}, &request});
+  insert_by_turn(waiting_, Waiting{{totals_.passes - kAgeing * priority, added_++}, &request, Clock::now()});
 }
 
 // If another request still reads the same prefix, the request waits for it and then forks its
@@ -112,7 +112,7 @@ void Scheduler::admit() {
     std::unique_ptr<Session> session;
     if (!full_ && running_.size() < most) session = session_for(*next->request);
     if (session) {
-      insert_by_turn(running_, Running{next->turn, next->request, std::move(session)});
+      insert_by_turn(running_, Running{next->turn, next->request, next->added, std::move(session)});
       waiting_.erase(next);
     } else if (!preempt_held()) {
       return;
@@ -125,7 +125,7 @@ bool Scheduler::preempt_held() {
   const auto held = std::find_if(running_.rbegin(), running_.rend(),
                                  [](const Running& r) { return r.request->held(); });
   if (held == running_.rend()) return false;
-  insert_by_turn(waiting_, Waiting{held->turn, held->request});
+  insert_by_turn(waiting_, Waiting{held->turn, held->request, held->added});
   running_.erase(std::next(held).base());
   ++totals_.preempted;
   full_ = false;
@@ -146,9 +146,7 @@ std::vector<Extension> Scheduler::extensions() {
   const int others = reading == 0 ? decoding - 1 : Governor::kMost;
   int left = decoding > 0 ? budget_ : engine_->batch_length(), drafted = 0;
   PromptPortion::Choice choice = {0, true};
-  if (reading > 0)
-    choice = portion_.next(decoding, reading + (prefix_is_read_ ? waiting() : 0),
-                           std::max(left - decoding, 0), shared_);
+  if (reading > 0) choice = choose(decoding, reading, std::max(left - decoding, 0));
   for (const Part part : {Part::decodes, Part::reads}) {
     const bool reads = part == Part::reads;
     if (!reads && !choice.decodes) continue;
@@ -171,6 +169,19 @@ std::vector<Extension> Scheduler::extensions() {
   if (abandon_ && choice.prompt > 0 && reading > 0 && !abandoned_)
     for (Extension& one : out) one.interrupt = abandon_;
   return out;
+}
+
+// The request that is latest, measured by the length of its prompt, counts more.
+PromptPortion::Choice Scheduler::choose(int decoding, int reading, int most) const {
+  const auto now = Clock::now();
+  int late = 0;
+  for (const Running& r : running_) {
+    if (r.request->begun() || r.part != Part::reads) continue;
+    const int tokens = int(r.request->history().size()) - r.request->so_far().cached_tokens;
+    const std::chrono::duration<double> waited = now - r.added;
+    late = std::max(late, portion_.how_late(decoding, std::max(tokens, 1), waited.count()));
+  }
+  return portion_.next(decoding, reading + late + (prefix_is_read_ ? waiting() : 0), most, shared_);
 }
 
 int Scheduler::portion_aside() const {
@@ -197,7 +208,7 @@ bool Scheduler::step() {
     stalled_ = ended_.empty();
     return running() + waiting() > 0;
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   ++totals_.passes;
   try {
     draw_all(pass, draws_);
@@ -206,7 +217,7 @@ bool Scheduler::step() {
     remove_ended();
     return running() + waiting() > 0;
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> took = Clock::now() - start;
   learn(in_pass_, pass, draws_, took.count());
   count(pass, took.count());
   for (size_t i = 0; i < pass.size(); ++i) try {
@@ -226,7 +237,7 @@ void Scheduler::preempt(const Error& error) {
   ++totals_.preempted;
   full_ = !running_.empty();
   if (running_.empty()) last.request->error = error;
-  insert_by_turn(waiting_, Waiting{last.turn, last.request});
+  insert_by_turn(waiting_, Waiting{last.turn, last.request, last.added});
 }
 
 // The governors learn the cost of passes in which all requests decode.

@@ -4,6 +4,7 @@
 // bytes. Not thread-safe: one thread adds requests and runs passes.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -74,15 +75,18 @@ class Scheduler {
     int64_t pass, number;  // the pass minus the value of the priority; the number of the request
     auto operator<=>(const Turn&) const = default;
   };
+  using Clock = std::chrono::steady_clock;
   struct Waiting {
     Turn turn;
     Request* request;
+    Clock::time_point added;
   };
   // none: held. reads: more tokens than those of a decode step.
   enum class Part { none, decodes, reads };
   struct Running {
     Turn turn;
     Request* request;
+    Clock::time_point added;
     std::unique_ptr<Session> session;
     bool counted = false;    // its prefix is in the totals
     Part part = Part::none;  // in the last pass
@@ -93,6 +97,7 @@ class Scheduler {
   std::unique_ptr<Session> session_for(const Request& request);
   std::vector<int64_t> pages_for(size_t tokens) const;
   std::vector<Extension> extensions();
+  PromptPortion::Choice choose(int decoding, int reading, int most) const;
   static Part part_of(const Running& running);
   void preempt(const Error& error);
   bool preempt_held();
