@@ -45,10 +45,10 @@ class PromptPortion {
     int prompt;    // tokens of prompts; 0: the step is to be measured without prompts
     bool decodes;  // false: the pass leaves out the decoding tokens
   };
-  // The next pass, with at most `most` tokens of prompts. `decoding`: tokens of the requests that
-  // decode. `reading`: requests that wait for their first token, and how_late() of one of them; at
-  // least 1. `shared`: another
-  // engine waits for the end of the pass, so it takes at most kMostPass also if no token decodes.
+  // The next pass, with at most `most` tokens of prompts. `decoding` tokens belong to requests that
+  // decode. `reading` is the number of requests that wait for their first token, at least 1, plus
+  // how_late() of one of them. If another engine waits for the end of the pass (`shared`), it takes
+  // at most kMostPass also if no token decodes.
   Choice next(int decoding, int reading, int most, bool shared = false) const;
   // How many times as long a request has waited as its prompt of `tokens` tokens takes while it is
   // the only one that waits. 0 while the costs are unknown.
