@@ -46,9 +46,9 @@ class PromptPortion {
     bool decodes;  // false: the pass leaves out the decoding tokens
   };
   // The next pass, with at most `most` tokens of prompts. `decoding` tokens belong to requests that
-  // decode. `reading` is the number of requests that wait for their first token, at least 1, plus
-  // how_late() of one of them. If another engine waits for the end of the pass (`shared`), it takes
-  // at most kMostPass also if no token decodes.
+  // decode. `reading`, at least 1, is the number of requests that wait for their first token plus
+  // how_late() of the latest. `shared` means that another engine waits. The pass then takes at most
+  // kMostPass, also if no token decodes.
   Choice next(int decoding, int reading, int most, bool shared = false) const;
   // How many times as long a request has waited as its prompt of `tokens` tokens takes while it is
   // the only one that waits. 0 while the costs are unknown.
