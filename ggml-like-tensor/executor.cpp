@@ -36,7 +36,17 @@ bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
   crew_->run(*this, int(plan.steps.size()), count_);
   if (!abandoned_.load(std::memory_order_relaxed)) return true;
   std::memset(shared_.data(), 0, kCounterBytes);  // of the step that was abandoned
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   return false;
+}
+
+void Executor::complete(const Step& step) {
+  try {
+    if (!exchange->complete(step)) abandoned_.store(true, std::memory_order_relaxed);
+  } catch (...) {
+    error_ = std::current_exception();
+    abandoned_.store(true, std::memory_order_relaxed);
+  }
 }
 
 bool Executor::stops() {
@@ -65,7 +75,9 @@ void Executor::run(int step, int64_t chunk, int thread) {
 void Executor::over(int step, int64_t nanoseconds) {
   if (abandoned_.load(std::memory_order_relaxed)) return;
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
-  for (const Step::Announced& a : plan_->steps[size_t(step)].announced)
+  const Step& done = plan_->steps[size_t(step)];
+  if (!done.gathers.empty()) complete(done);
+  for (const Step::Announced& a : done.announced)
     a.places->expect(a.chosen.ints(0), a.chosen.shape.rows, a.chosen.shape.cols);
   if (after_step) after_step(*plan_, size_t(step));
 }

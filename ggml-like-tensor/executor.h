@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -27,6 +28,16 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
+// Completes the values of which each rank has computed a part.
+class Exchange {
+ public:
+  // Those after a step. Returns false if rank 0 abandons the pass.
+  virtual bool complete(const Step& step) = 0;
+
+ protected:
+  ~Exchange() = default;
+};
+
 class Executor : private Steps {
  public:
   // Up to `threads` threads of the crew, as many as pay off; with `fixed` always exactly `threads`.
@@ -47,6 +58,8 @@ class Executor : private Steps {
 
   // If set, receives the seconds of each step of the last run.
   std::vector<double>* profile = nullptr;
+  // For plans that have gathers. What it throws, run() throws.
+  Exchange* exchange = nullptr;
   // Called after each complete step, before the next one begins, while the step's inputs are still
   // there. One thread at a time calls it, in order. Must not throw.
   std::function<void(const Plan&, size_t step)> after_step;
@@ -57,12 +70,14 @@ class Executor : private Steps {
   void over(int step, int64_t nanoseconds) override;
   bool reads_file(int step) const override { return plan_->steps[size_t(step)].reads_file; }
   bool stops();
+  void complete(const Step& step);
 
   std::shared_ptr<Crew> crew_;
   ThreadCount count_;
   Plan* plan_ = nullptr;
   const std::atomic<bool>* stop_ = nullptr;
   std::atomic<bool> abandoned_{false};
+  std::exception_ptr error_;  // of the exchange
   AlignedBytes arena_;
   std::vector<AlignedBytes> scratch_;
   AlignedBytes shared_;  // kSharedCounters counters, then what kernels share

@@ -34,16 +34,18 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, const PassContext& where, int fused_steps, Fuse which)
-    : graph_(std::move(graph)), batch_(batch), where_(where) {
+Plan::Plan(Graph graph, const Batch& batch, const PassContext& where, int fused_steps, Fuse which,
+           RankShare* share)
+    : graph_(std::move(graph)), batch_(batch), where_(where), share_(share) {
   fuse(graph_, which);
+  if (share_) gathers_ = share_->divide(graph_);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values(fused_steps);
 }
 
 Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
-           Fuse which)
-    : Plan(std::move(graph), batch, where, 1, which) {
+           Fuse which, RankShare* share)
+    : Plan(std::move(graph), batch, where, 1, which, share) {
   for (Step& s : steps) s.kernel = &backend.table[s.op.index()];
 }
 
@@ -68,10 +70,12 @@ void Plan::place_values(int fused_steps) {
     arena_bytes_ = std::max(arena_bytes_, offsets_[v] + bytes);
   };
   place(graph_.input, 0);
+  auto gather = gathers_.begin();
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     std::erase_if(alive, [&](const Placed& p) { return p.last_use + fused_steps - 1 < int(i); });
     for (ValueId v : graph_.nodes[i].out) place(v, int(i));
     place(graph_.nodes[i].acts, int(i));
+    for (; gather != gathers_.end() && gather->step == i; ++gather) place(gather->whole, int(i));
   }
 }
 
@@ -129,6 +133,24 @@ void Plan::announce_experts() {
   }
 }
 
+void Plan::bind_gathers() {
+  for (Step& step : steps) step.gathers.clear();
+  for (const Gather& g : gathers_) {
+    Step::Gathered& bound = steps[g.step].gathers.emplace_back();
+    bound.gather = &g;
+    for (const ValueId v : {g.own, g.whole}) {
+      if (v == kNone) continue;
+      const GraphValue& value = graph_.values[size_t(v)];
+      std::byte* const at = arena_ + offsets_[size_t(v)];
+      if (value.kind == ValueKind::acts)
+        (v == g.own ? bound.own_acts : bound.acts) = {reinterpret_cast<Act*>(at), value.shape.rows,
+                                                      value.shape.cols / 32};
+      else
+        (v == g.own ? bound.own : bound.whole) = {.shape = value.shape, .data = at};
+    }
+  }
+}
+
 void Plan::bind(std::byte* arena, const WeightPlace& place) {
   auto operand = [&](ValueId id, bool needed) {
     Operand o;
@@ -138,7 +160,10 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     if (v.weight) {
       o.format = v.weight->info.format, o.weight = true;
       o.data = place ? place(*v.weight) : const_cast<std::byte*>(v.weight->data);
-      if (where_.experts && !place) o.places = where_.experts->places_of(*v.weight);
+      if (share_)
+        o.places = share_->places_of(*v.weight);
+      else if (where_.experts && !place)
+        o.places = where_.experts->places_of(*v.weight);
     } else if (needed) {
       o.data = arena + offsets_[id];
     }
@@ -169,7 +194,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     else
       cut(steps[i], bound_needs_);
   }
-  if (where_.experts) announce_experts();
+  if (where_.experts || share_) announce_experts();
+  bind_gathers();
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone)
     result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);

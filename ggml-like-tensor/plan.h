@@ -6,6 +6,7 @@
 
 #include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/fuse.h"
+#include "ggml-like-tensor/rank_share.h"
 
 namespace chaski {
 
@@ -22,6 +23,14 @@ struct Step {
   };
   std::vector<Announced> announced = {};
   bool reads_file = false;  // whether it reads such a weight
+  // Values that the ranks complete together after the step (rank_share.h). Either the floats or the
+  // quantized values of a gather are set.
+  struct Gathered {
+    Operand own, whole;
+    ActsView own_acts, acts;
+    const Gather* gather;
+  };
+  std::vector<Gathered> gathers = {};
 };
 
 // Returns the address of a weight's bytes for the kernels of a plan.
@@ -30,14 +39,15 @@ using WeightPlace = std::function<std::byte*(const Weight&)>;
 class Plan {
  public:
   // Weights, `batch` and `where` must outlive the plan: they are read when steps run. When it runs,
-  // the batch must have the number of tokens and outputs that the graph was built for.
+  // the batch must have the number of tokens and outputs that the graph was built for. `share`: the
+  // part of a rank, which outlives the plan; null: the whole graph.
   Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
-       Fuse which = Fuse::all);
+       Fuse which = Fuse::all, RankShare* share = nullptr);
   // A plan for a device (cuda/backend.h): fused and placed. The device checks after binding whether
   // it has kernels for the steps. Up to `fused_steps` neighbouring steps may run as one, so memory
   // that one of them reads is not overwritten by another.
   Plan(Graph graph, const Batch& batch, const PassContext& where, int fused_steps = 1,
-       Fuse which = Fuse::all);
+       Fuse which = Fuse::all, RankShare* share = nullptr);
 
   size_t arena_bytes() const { return arena_bytes_; }
   // Call it before the first run and whenever the arena (64-byte aligned) has moved. Without
@@ -75,9 +85,12 @@ class Plan {
   void place_values(int fused_steps);
   static void cut(Step& step, Needs& needs);
   void announce_experts();
+  void bind_gathers();
   Graph graph_;
   const Batch& batch_;
   const PassContext& where_;
+  RankShare* const share_;
+  std::vector<Gather> gathers_;  // in the order of their steps
   std::vector<size_t> offsets_;  // by value
   size_t arena_bytes_ = 0;
   std::byte* arena_ = nullptr;
