@@ -10,11 +10,11 @@ namespace chaski {
 
 CpuStage::CpuStage(const Model& model, Layers layers, const Batch& batch, Format kv,
                    std::shared_ptr<Crew> crew, int threads, bool threads_fixed)
-    : model_(model),
+    : batch_(batch),
+      executor_(std::move(crew), threads, threads_fixed),
+      model_(model),
       layers_(layers),
-      batch_(batch),
-      backend_(cpu_backend()),
-      executor_(std::move(crew), threads, threads_fixed) {
+      backend_(cpu_backend()) {
   where_.states = states_of(model, layers, kv);
 }
 
@@ -39,7 +39,7 @@ std::unique_ptr<Plan> CpuStage::plan(const PassWork& work) const {
   Graph graph =
       stage_graph(model_, layers, batch_, second ? Result::logits : work.result, work.network);
   if (second) graph.all_hidden = second_(graph);
-  return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_);
+  return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_, Fuse::all, share_);
 }
 
 void CpuStage::set_second_output(std::function<ValueId(Graph&)> second) {

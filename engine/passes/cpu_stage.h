@@ -48,6 +48,12 @@ class CpuStage : public Stage {
   const Backend& backend() const { return backend_; }
   const PassContext& context() const { return where_; }
 
+ protected:
+  const Batch& batch_;
+  PassContext where_;           // states and rotary angles of the layers
+  RankShare* share_ = nullptr;  // the part of this rank; null: the layers as a whole
+  Executor executor_;
+
  private:
   std::unique_ptr<Plan> plan(const PassWork& work) const;
   void expect_memory(const Plan& plan);  // throws Error(memory)
@@ -57,11 +63,8 @@ class CpuStage : public Stage {
 
   const Model& model_;
   const Layers layers_;
-  const Batch& batch_;
-  PassContext where_;                              // states and rotary angles of the layers
   std::vector<std::unique_ptr<HostPages>> pages_;  // by pool
   const Backend& backend_;
-  Executor executor_;
   std::function<ValueId(Graph&)> second_;
   std::optional<Part> part_;
   PlanCache<Plan> plans_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
+
+class Link;
 
 constexpr int kAllThatFit = -1, kAllLayers = std::numeric_limits<int>::max();
 
@@ -57,6 +60,12 @@ struct EngineOptions {
   bool verbose = false;
   // Called with progress in bytes while the weights are copied to a device.
   std::function<void(uint64_t done, uint64_t all)> upload;
+  // The ranks that compute the model together (engine/session/follow.h), the number of the engine
+  // on all of them, and how fast each rank is compared with the others; empty: equally fast. Null:
+  // this process alone computes it.
+  std::shared_ptr<Link> link;
+  int link_engine = 0;
+  std::vector<double> rank_speeds;
 };
 
 // With a tokenizer of its own, the model's files alone do not say what is opened.

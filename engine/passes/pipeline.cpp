@@ -17,7 +17,8 @@ void Pipeline::copy_page(int pool, int32_t from, int32_t to) {
 }
 
 CpuStage* Pipeline::whole_on_cpu() const {
-  return stages_.size() == 1 ? dynamic_cast<CpuStage*>(stages_[0].get()) : nullptr;
+  const bool one_here = stages_.size() == 1 && stages_[0]->host_states();
+  return one_here ? dynamic_cast<CpuStage*>(stages_[0].get()) : nullptr;
 }
 
 template <class Kind>

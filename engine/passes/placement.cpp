@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "engine/passes/expert_stage.h"
+#include "engine/passes/rank_stage.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/split.h"
 
@@ -158,6 +159,24 @@ Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& 
   return p;
 }
 
+Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_device) {
+  if (must_be_device)
+    fail(Exit::usage, "--device is {} with {} ranks, expected cpu", o.device, o.link->ranks());
+  if (model.row_columns > 0)
+    fail(Exit::usage, "a draft head is computed by one rank, expected a model");
+  const std::vector<double> speeds =
+      o.rank_speeds.empty() ? std::vector<double>(size_t(o.link->ranks()), 1) : o.rank_speeds;
+  ENSURE(int(speeds.size()) == o.link->ranks(), "every rank has a speed");
+  Placement p = on_cpu(model, o, "");
+  p.stages[0].other = [speeds](const StageSetup& s, Layers layers) {
+    // Ranks that are threads of one process each need their own crew.
+    const auto crew = std::make_shared<Crew>(s.threads, s.options.threads_fixed);
+    return std::make_unique<RankStage>(s.model, layers, s.batch, s.options.kv, crew, s.threads,
+                                       s.options.link, s.options.link_engine, speeds);
+  };
+  return p;
+}
+
 std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
 
 Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice& device,
@@ -263,6 +282,7 @@ void scale_rope(Model& m, const EngineOptions& o, const std::string& path) {
 
 Placement place(const Model& model, const EngineOptions& o) {
   const DeviceChoice choice = device_choice(o);
+  if (o.link) return on_ranks(model, o, choice.must);
   if (choice.cpu) return on_cpu(model, o, "");
   std::optional<CudaDevice> device;
   try {

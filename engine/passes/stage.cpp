@@ -1,5 +1,6 @@
 #include "engine/passes/stage.h"
 
+#include "ggml-like-tensor/fuse.h"
 #include "ggml-like-tensor/split.h"
 
 namespace chaski {
@@ -13,10 +14,12 @@ Graph stage_graph(const Model& model, Layers layers, const Batch& batch, Result 
   return layers.first > 0 ? split(std::move(graph), layers.first).rest : graph;
 }
 
-StateLayout states_of(const Model& model, Layers layers, Format kv) {
+StateLayout states_of(const Model& model, Layers layers, Format kv, RankShare* share) {
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
-  return StateLayout(stage_graph(model, layers, one).states, kv, false);
+  Graph graph = stage_graph(model, layers, one);
+  if (share) fuse(graph), share->divide(graph);
+  return StateLayout(graph.states, kv, false);
 }
 
 }  // namespace chaski

@@ -10,6 +10,7 @@
 
 #include "cuda/backend.h"
 #include "engine/passes/profile.h"
+#include "ggml-like-tensor/rank_share.h"
 #include "models/architecture.h"
 
 namespace chaski {
@@ -30,7 +31,8 @@ Graph stage_graph(const Model& model, Layers layers, const Batch& batch,
 
 // The states of these layers in the layout of the CPU. The pools are those of the whole model; the
 // states of other layers take no memory in them.
-StateLayout states_of(const Model& model, Layers layers, Format kv);
+// `share`: the part of a rank; null: the whole.
+StateLayout states_of(const Model& model, Layers layers, Format kv, RankShare* share = nullptr);
 
 // What a pass computes, the same for all stages.
 struct PassWork {

@@ -180,8 +180,8 @@ void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOption
     pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
   ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
   open_pools(o);
-  if (uses_expert_memory(*model, weights->mapping != nullptr, pipeline->cpu() != nullptr,
-                         weights->path, o))
+  if (!o.link && uses_expert_memory(*model, weights->mapping != nullptr, pipeline->cpu() != nullptr,
+                                    weights->path, o))
     open_experts(o);
 }
 

@@ -12,15 +12,15 @@ namespace chaski {
 
 namespace {
 
-using Link = PrefixIndex::Link;
+using PageLink = PrefixIndex::Link;
 
 std::span<const TokenId> page_of(std::span<const TokenId> text, int page) {
   return text.subspan(size_t(page) * kPage, size_t(kPage));
 }
 
 // The link of page `page` - 1, or null if there is none or an earlier one is missing.
-Link* link_before(PrefixIndex& index, std::span<const TokenId> text, int page) {
-  Link* link = nullptr;
+PageLink* link_before(PrefixIndex& index, std::span<const TokenId> text, int page) {
+  PageLink* link = nullptr;
   for (int i = 0; i < page; ++i) {
     link = index.find(link, page_of(text, i));
     if (!link) return nullptr;
@@ -61,7 +61,7 @@ size_t kept_page_bytes(const Engine& engine) { return engine.kv_cache().states.p
 
 int first_missing_page(Engine& engine, std::span<const TokenId> text, int end) {
   PrefixIndex& index = *engine.kv_cache().prefixes;
-  const Link* link = nullptr;
+  const PageLink* link = nullptr;
   for (int page = 0; page < end; ++page) {
     link = index.find(link, page_of(text, page));
     if (!link || std::ranges::count(link->places, kNoPage) > 0) return page;
@@ -73,7 +73,7 @@ std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> tex
                                     int end) {
   KvCache& kv = engine.kv_cache();
   std::vector<std::string> out;
-  const Link* link = link_before(*kv.prefixes, text, first);
+  const PageLink* link = link_before(*kv.prefixes, text, first);
   if (!link && first > 0) return out;
   for (int page = first; page < end; ++page) {
     link = kv.prefixes->find(link, page_of(text, page));
@@ -104,7 +104,7 @@ int put_pages(Engine& engine, std::span<const TokenId> text, int first,
   const auto have = available_pages();
   if (have && pages.size() * kept_page_bytes(engine) > *have / 2) return 0;
   PagesInUse held(kv.pools);
-  Link* link = nullptr;
+  PageLink* link = nullptr;
   for (int page = 0; page < first; ++page) {
     link = index.find(link, page_of(text, page));
     if (!link) return 0;
@@ -114,7 +114,7 @@ int put_pages(Engine& engine, std::span<const TokenId> text, int first,
   std::vector<int32_t> places(kv.pools.size());
   for (size_t i = 0; i < pages.size(); ++i) {
     const std::span<const TokenId> tokens = page_of(text, first + int(i));
-    const Link* const known = index.find(link, tokens);
+    const PageLink* const known = index.find(link, tokens);
     Cursor in(name, pages[i]);
     for (size_t pool = 0; pool < places.size(); ++pool) {
       places[pool] = kNoPage;

@@ -51,8 +51,8 @@ uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens) {
 }
 
 ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, int end,
-                           int outputs) {
-  where_.states = states_of(model, {0, layers}, kv);
+                           int outputs, RankShare* share) {
+  where_.states = states_of(model, {0, layers}, kv, share);
   const size_t n = size_t(end - from), pools = where_.states.pools.size();
   pages_.resize(size_t(end + kPage - 1) / kPage);
   std::iota(pages_.begin(), pages_.end(), 0);
@@ -67,7 +67,7 @@ ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, 
       batch_.stores[i].push_back({k - from, k / kPage, k % kPage});
   plan_readings(batch_, where_.states.pools);
   plan_ = std::make_unique<Plan>(stage_graph(model, {0, layers}, batch_), cpu_backend(), batch_,
-                                 where_);
+                                 where_, Fuse::all, share);
   plan_->bind(nowhere);
   plan_->prepare();
 }

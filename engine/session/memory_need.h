@@ -28,8 +28,10 @@ class ShapedModel {
 // A pass of the CPU over one sequence. It is planned to learn its size and never run.
 class ImaginedPass {
  public:
-  // Computes cells [from, end), and the result of the last `outputs` of them.
-  ImaginedPass(const Model& model, int layers, Format kv, int from, int end, int outputs);
+  // Computes cells [from, end), and the result of the last `outputs` of them. `share`: the part of
+  // a rank, which outlives this; null: the whole.
+  ImaginedPass(const Model& model, int layers, Format kv, int from, int end, int outputs,
+               RankShare* share = nullptr);
   const Plan& plan() const { return *plan_; }
 
  private:

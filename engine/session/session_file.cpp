@@ -39,28 +39,9 @@ template <class T>
 void append_number(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
-void append_text(std::string& out, std::string_view text) {
+void append_name(std::string& out, std::string_view text) {
   append_number(out, uint64_t(text.size()));
   out += text;
-}
-
-uint64_t sum_of_model(const Engine& e) {
-  std::string summed;
-  append_text(summed, e.rope_scaling());
-  for (const auto& [key, value] : e.meta().all())
-    if (key.starts_with("model.") || key == "general.architecture") {
-      append_text(summed, key);
-      append_value(summed, value, key);
-    }
-  for (const Weight& w : e.weights()->tensors) {
-    append_text(summed, w.info.name);
-    append_text(summed, info(w.info.format).name);
-    append_number(summed, w.info.rows), append_number(summed, w.info.cols);
-    const size_t bytes = w.info.bytes(), sample = std::min(bytes, kSummedBytes);
-    for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
-      append_number(summed, checksum(w.data + at, sample));
-  }
-  return checksum(summed.data(), summed.size());
 }
 
 class SumWriter {
@@ -123,6 +104,25 @@ void expect_same_settings(const std::string& path, uint64_t context, const std::
 
 }  // namespace
 
+uint64_t sum_of_model(const Engine& e) {
+  std::string summed;
+  append_name(summed, e.rope_scaling());
+  for (const auto& [key, value] : e.meta().all())
+    if (key.starts_with("model.") || key == "general.architecture") {
+      append_name(summed, key);
+      append_value(summed, value, key);
+    }
+  for (const Weight& w : e.weights()->tensors) {
+    append_name(summed, w.info.name);
+    append_name(summed, info(w.info.format).name);
+    append_number(summed, w.info.rows), append_number(summed, w.info.cols);
+    const size_t bytes = w.info.bytes(), sample = std::min(bytes, kSummedBytes);
+    for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
+      append_number(summed, checksum(w.data + at, sample));
+  }
+  return checksum(summed.data(), summed.size());
+}
+
 bool Session::is_saved(const std::string& path) {
   const std::string start = beginning_of(path, kSessionMagic.size());
   return start.size() == kSessionMagic.size() && start.starts_with(kSessionName);
@@ -131,8 +131,8 @@ bool Session::is_saved(const std::string& path) {
 void Session::expect_kept(const std::string& path) const {
   for (const auto& stage : engine().pipeline().stages())
     if (!stage->host_states())
-      fail(Exit::usage, "{}: keys and values on {} cannot be saved, expected --device cpu", path,
-           stage->device());
+      fail(Exit::usage, "{}: keys and values on {} cannot be saved, expected --device cpu{}", path,
+           stage->device(), stage->device().starts_with("cpu") ? " and one rank" : "");
 }
 
 uint64_t Session::save(const std::string& path) const {
@@ -141,7 +141,7 @@ uint64_t Session::save(const std::string& path) const {
   std::string header;
   append_number(header, sum_of_model(e));
   append_number(header, uint64_t(e.context_length()));
-  append_text(header, e.kv_type());
+  append_name(header, e.kv_type());
   append_number(header, uint64_t(tokens().size()));
   for (const TokenId token : tokens()) append_number(header, token);
   append_number(header, uint64_t(impl_->tables.size()));

@@ -57,6 +57,9 @@ struct Session::Impl {
   void index(int end, std::span<const TokenId> more, bool due);
 };
 
+// Identifies a model by its hyperparameters and by samples of every tensor.
+uint64_t sum_of_model(const Engine& engine);
+
 // Calls take(address, bytes) for each block of a page whose states are all on the host: by stage
 // and state.
 template <class Take>

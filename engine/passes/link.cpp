@@ -1,0 +1,67 @@
+#include "engine/passes/link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+// A broadcast begins with a message of this size: the length, and as much as fits. Most passes of
+// one token need no second message.
+constexpr size_t kFirstBytes = 512, kLengthBytes = sizeof(uint64_t);
+
+}  // namespace
+
+double Link::gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
+                    bool to_first) {
+  expect_in_step();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Out> out;
+  std::vector<In> in;
+  for (size_t r = 0, at = 0; r < sizes.size(); at += sizes[r++]) {
+    if (int(r) == rank()) {
+      std::copy(own.begin(), own.end(), all + at);
+      continue;
+    }
+    if (!own.empty() && (!to_first || r == 0)) out.push_back({int(r), own});
+    if (sizes[r] > 0 && (!to_first || rank() == 0)) in.push_back({int(r), {all + at, sizes[r]}});
+  }
+  transfer(out, in, silence());
+  bytes_sent_ += own.size() * out.size(), ++gathers_;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Link::expect_in_step() const {
+  if (given_up_) fail(Exit::io, "the other ranks have ended after an error");
+}
+
+void Link::broadcast(std::string& message) {
+  expect_in_step();
+  std::vector<Out> out;
+  std::vector<In> in;
+  const auto transfer_all = [&](std::span<std::byte> bytes) {
+    out.clear(), in.clear();
+    if (rank() > 0) in.push_back({0, bytes});
+    for (int r = 1; rank() == 0 && r < ranks(); ++r) out.push_back({r, bytes});
+    transfer(out, in, rank() == 0 ? silence() : kForEver);
+    bytes_sent_ += bytes.size() * out.size();
+  };
+  std::byte first[kFirstBytes] = {};
+  const auto length = uint64_t(message.size());
+  std::memcpy(first, &length, kLengthBytes);
+  std::memcpy(first + kLengthBytes, message.data(),
+              std::min(message.size(), kFirstBytes - kLengthBytes));
+  transfer_all(first);
+  uint64_t all = 0;
+  std::memcpy(&all, first, kLengthBytes);
+  message.resize(all);
+  const size_t had = std::min(message.size(), kFirstBytes - kLengthBytes);
+  std::memcpy(message.data(), first + kLengthBytes, had);
+  if (had < all) transfer_all(std::as_writable_bytes(std::span(message)).subspan(had));
+}
+
+}  // namespace chaski

@@ -1,0 +1,77 @@
+// What the ranks of a run send each other. A rank is a process on a machine (mpi_link.h), or in
+// tests a thread. Rank 0 has the terminal or the server and decides what is computed; the other
+// ranks follow (engine/session/follow.h).
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace chaski {
+
+// A rank that sends nothing for this long is lost, and the run ends. The other ranks wait longer,
+// so that rank 0 prints the error.
+constexpr double kSilence = 7, kMoreSilence = 2;  // seconds
+constexpr double kForEver = 0;
+// A core reads about as many bytes of weights in the time of a gather over Ethernet, which is about
+// 50 microseconds. A node with fewer is computed by every rank.
+constexpr uint64_t kLeastBytes = 512 << 10;
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual std::string host(int rank) const = 0;
+  // Weights with fewer bytes take less time to read than a gather takes to begin.
+  virtual uint64_t least_bytes() const = 0;
+
+  struct Out {
+    int to;
+    std::span<const std::byte> bytes;
+  };
+  struct In {
+    int from;
+    std::span<std::byte> bytes;
+  };
+  // Sends and receives all of these at once. Messages from one rank arrive in order, and each has
+  // the size that its receiver expects. Throws Error(io) that names a rank if it is gone, or if it
+  // sends or takes nothing for `seconds`.
+  virtual void transfer(std::span<const Out> out, std::span<const In> in, double seconds) = 0;
+
+  // The parts of all ranks, one after another, to all ranks or to rank 0 only. sizes: by rank, in
+  // bytes. Returns the time in seconds.
+  double gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
+                bool to_first = false);
+  // Rank 0's message, which replaces that of the other ranks. They wait for ever.
+  void broadcast(std::string& message);
+  // The time that rank 0, or another rank, waits for an answer.
+  double silence() const { return rank() == 0 ? kSilence : kSilence + kMoreSilence; }
+
+  uint64_t bytes_sent() const { return bytes_sent_; }
+  uint64_t gathers() const { return gathers_; }
+
+  // Rank 0 holds this during a pass, and while all ranks open an engine: engines share the link.
+  std::recursive_mutex in_use;
+  int engines = 0;  // opened so far
+  // After an error in the middle of a pass the ranks are out of step: nothing more can be sent.
+  void give_up() { given_up_ = true; }
+  bool given_up() const { return given_up_; }
+
+ private:
+  void expect_in_step() const;
+
+  uint64_t bytes_sent_ = 0, gathers_ = 0;
+  std::atomic<bool> given_up_{false};
+};
+
+// The links of `ranks` threads of one process. `least_bytes` is 0. `silence`: the time after which
+// a rank is lost, at most.
+std::vector<std::shared_ptr<Link>> thread_links(int ranks, double silence = kSilence);
+
+}  // namespace chaski

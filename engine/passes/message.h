@@ -1,0 +1,59 @@
+// The bytes of what rank 0 tells the other ranks: numbers and lists, as they are in memory. All
+// ranks run the same build.
+#pragma once
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "engine/passes/rank_stage.h"
+#include "ggml-like-tensor/base/cursor.h"
+
+namespace chaski {
+
+template <class T>
+void append(std::string& m, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  m.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <class T>
+void append_list(std::string& m, std::span<const T> list) {
+  append(m, uint64_t(list.size()));
+  m.append(reinterpret_cast<const char*>(list.data()), list.size_bytes());
+}
+template <class T>
+void append_list(std::string& m, std::span<T> list) {
+  append_list(m, std::span<const T>(list));
+}
+inline void append_text(std::string& m, std::string_view text) {
+  append_list(m, std::span<const char>(text));
+}
+
+inline std::string message_of(RankMessage kind, int engine) {
+  std::string m;
+  append(m, uint8_t(kind)), append(m, int32_t(engine));
+  return m;
+}
+
+inline Cursor cursor_of(const std::string& message) {
+  Cursor in("message of rank 0", std::as_bytes(std::span(message)));
+  in.seek(sizeof(uint8_t) + sizeof(int32_t), "engine");
+  return in;
+}
+inline RankMessage kind_of(const std::string& message) { return RankMessage(message.at(0)); }
+inline int engine_of(const std::string& message) {
+  int32_t engine;
+  std::memcpy(&engine, message.data() + sizeof(uint8_t), sizeof engine);
+  return engine;
+}
+template <class T>
+void take_list(Cursor& in, std::vector<T>& list) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto n = in.count(in.take<uint64_t>("list"), sizeof(T), "list");
+  list.resize(n);
+  std::memcpy(list.data(), in.raw(n * sizeof(T), "list").data(), n * sizeof(T));
+}
+
+}  // namespace chaski

@@ -1,0 +1,199 @@
+#include "engine/session/follow.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/machine/this_program.h"
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/message.h"
+#include "engine/passes/pipeline.h"
+#include "engine/session/session_impl.h"
+
+namespace chaski {
+
+namespace {
+
+// How long a rank may take to open a model: it may have to convert it.
+constexpr double kOpening = 600;
+
+std::string message_of_opening(const RankOpening& opening) {
+  const EngineOptions& o = opening.options;
+  std::string m = message_of(RankMessage::open, o.link_engine);
+  for (const std::string* text : {&o.model, &o.tokenizer, &o.rope_scaling}) append_text(m, *text);
+  append(m, int32_t(o.threads)), append(m, uint8_t(o.threads_fixed)), append(m, int32_t(o.context));
+  append(m, int32_t(o.sessions)), append(m, int32_t(o.outputs));
+  append(m, o.most_idle_bytes), append(m, uint8_t(o.kv)), append(m, uint8_t(o.verify));
+  append(m, uint8_t(o.copy)), append(m, uint8_t(o.keep_converted.has_value()));
+  append(m, o.keep_converted.value_or(0));
+  append_list(m, std::span(o.rank_speeds));
+  append(m, uint8_t(opening.shape.has_value()));
+  const ShapeOptions shape = opening.shape.value_or(ShapeOptions{});
+  append_text(m, shape.shape), append(m, uint8_t(shape.format));
+  return m;
+}
+
+std::string take_text(Cursor& in) { return in.text("text"); }
+
+RankOpening opening_of(const std::string& message) {
+  Cursor in = cursor_of(message);
+  RankOpening opening;
+  EngineOptions& o = opening.options;
+  for (std::string* text : {&o.model, &o.tokenizer, &o.rope_scaling}) *text = take_text(in);
+  o.threads = in.take<int32_t>("threads"), o.threads_fixed = in.take<uint8_t>("threads fixed");
+  o.context = in.take<int32_t>("context");
+  o.sessions = in.take<int32_t>("sessions"), o.outputs = in.take<int32_t>("outputs");
+  o.most_idle_bytes = in.take<uint64_t>("idle bytes");
+  o.kv = Format(in.take<uint8_t>("kv")), o.verify = Verify(in.take<uint8_t>("verify"));
+  o.copy = in.take<uint8_t>("copy");
+  const bool keeps = in.take<uint8_t>("keeps");
+  const auto kept = in.take<uint64_t>("kept bytes");
+  if (keeps) o.keep_converted = kept;
+  take_list(in, o.rank_speeds);
+  const bool has_shape = in.take<uint8_t>("has shape");
+  ShapeOptions shape{take_text(in), Format(in.take<uint8_t>("format"))};
+  if (has_shape) opening.shape = std::move(shape);
+  o.link_engine = engine_of(message), o.device = "cpu";
+  return opening;
+}
+
+// What each rank tells the others after it has opened a model, or has failed to.
+struct RankOpened {
+  static constexpr size_t kMostPools = 64;
+  uint64_t program = 0, model = 0, pools = 0;
+  int32_t failed = 0;  // the status of the error
+  int64_t pages[kMostPools] = {};
+  char error[1024] = {};
+};
+
+RankOpened opened_of(const Engine* engine, const Error* error) {
+  RankOpened o;
+  o.program = program_checksum();
+  if (error) {
+    o.failed = int32_t(error->code);
+    std::string(error->what()).copy(o.error, sizeof o.error - 1);
+    return o;
+  }
+  o.model = sum_of_model(*engine);
+  const std::vector<KvPool>& pools = engine->kv_cache().pools;
+  ENSURE(pools.size() <= RankOpened::kMostPools, "a model has few kinds of states");
+  o.pools = pools.size();
+  for (size_t i = 0; i < pools.size(); ++i) o.pages[i] = pools[i].size();
+  return o;
+}
+
+std::vector<RankOpened> tell_all(Link& link, const RankOpened& mine) {
+  std::vector<RankOpened> all(size_t(link.ranks()));
+  all[size_t(link.rank())] = mine;
+  std::vector<Link::Out> out;
+  std::vector<Link::In> in;
+  for (int r = 0; r < link.ranks(); ++r)
+    if (r != link.rank()) {
+      out.push_back({r, std::as_bytes(std::span(&mine, 1))});
+      in.push_back({r, std::as_writable_bytes(std::span(&all[size_t(r)], 1))});
+    }
+  link.transfer(out, in, kOpening);
+  return all;
+}
+
+// Throws if another rank is not like rank 0.
+void expect_alike(const Link& link, const std::vector<RankOpened>& all) {
+  for (size_t r = 1; r < all.size(); ++r) {
+    const std::string host = link.host(int(r));
+    if (all[r].program != all[0].program)
+      fail(Exit::usage, "{} (rank {}) has another build of chaski, expected the program file of {}",
+           host, r, link.host(0));
+    if (all[r].failed) throw Error(Exit(all[r].failed), fmt::format("{}: {}", host, all[r].error));
+    if (all[0].failed == 0 && all[r].model != all[0].model)
+      fail(Exit::usage, "{} (rank {}) has another model file there, expected that of {}", host, r,
+           link.host(0));
+  }
+}
+
+RankStage& stage_of(Engine& engine) {
+  auto* const stage = dynamic_cast<RankStage*>(engine.pipeline().stages()[0].get());
+  ENSURE(stage, "an engine of ranks has their stage");
+  return *stage;
+}
+
+// Opens the engine of an opening message, if all ranks can.
+std::shared_ptr<Engine> open_follower(const std::shared_ptr<Link>& link, const std::string& message,
+                                      const OpenRank& open) {
+  RankOpening opening = opening_of(message);
+  opening.options.link = link;
+  std::shared_ptr<Engine> engine;
+  RankOpened mine;
+  try {
+    engine = open(opening);
+    mine = opened_of(engine.get(), nullptr);
+  } catch (const Error& error) {
+    mine = opened_of(nullptr, &error);
+  }
+  const std::vector<RankOpened> all = tell_all(*link, mine);
+  try {
+    if (all[0].failed) return nullptr;
+    expect_alike(*link, all);
+  } catch (const Error&) {  // rank 0 throws it too
+    return nullptr;
+  }
+  stage_of(*engine).reserve_as_first(std::span(all[0].pages).first(all[0].pools));
+  return engine;
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> open_rank(const RankOpening& opening) {
+  return opening.shape ? Engine::random(*opening.shape, opening.options)
+                       : Engine::open(opening.options);
+}
+
+std::shared_ptr<Engine> open_on_all(RankOpening opening, const OpenRank& open) {
+  Link& link = *opening.options.link;
+  const std::scoped_lock lock(link.in_use);
+  opening.options.link_engine = link.engines++;
+  std::string message = message_of_opening(opening);
+  link.broadcast(message);
+  std::shared_ptr<Engine> engine;
+  std::optional<Error> error;
+  try {
+    engine = open(opening);
+  } catch (const Error& e) {
+    error = e;
+  }
+  const std::vector<RankOpened> all =
+      tell_all(link, opened_of(engine.get(), error ? &*error : nullptr));
+  if (error) throw *error;
+  expect_alike(link, all);
+  stage_of(*engine).set_open();
+  return engine;
+}
+
+void follow(const std::shared_ptr<Link>& link, const OpenRank& open) {
+  std::map<int, std::shared_ptr<Engine>> engines;
+  for (std::string message;;) {
+    link->broadcast(message);
+    const int number = engine_of(message);
+    switch (kind_of(message)) {
+      case RankMessage::open:
+        if (auto engine = open_follower(link, message, open)) engines[number] = std::move(engine);
+        break;
+      case RankMessage::run:
+      case RankMessage::copy_page: {
+        Engine& engine = *engines.at(number);
+        stage_of(engine).follow(message, engine.pipeline());
+        break;
+      }
+      case RankMessage::close:
+        engines.erase(number);
+        break;
+      case RankMessage::end:
+        return;
+    }
+  }
+}
+
+void end_followers(Link& link) {
+  std::string message = message_of(RankMessage::end, 0);
+  link.broadcast(message);
+}
+
+}  // namespace chaski

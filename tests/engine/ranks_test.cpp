@@ -1,0 +1,239 @@
+// Ranks that compute a model together: the same bits as one rank, a part of the memory each, and an
+// error when one of them is lost.
+#include <numeric>
+#include <thread>
+
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/link.h"
+#include "engine/passes/pipeline.h"
+#include "engine/passes/rank_stage.h"
+#include "engine/session/follow.h"
+#include "engine/session/pass.h"
+#include "ggml-like-tensor/rank_share.h"
+#include "tests/kit/engine_support.h"
+#include "tests/kit/expert_model.h"
+#include "tests/kit/scratch_model.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+namespace {
+
+EngineOptions one_thread(const std::string& model, Format kv = Format::f16) {
+  EngineOptions o;
+  o.model = model, o.device = "cpu", o.threads = 1, o.kv = kv;
+  return o;
+}
+
+// Ranks of threads. Rank 0 is the caller; its engines must be destroyed before this.
+class Ranks {
+ public:
+  // `open` opens a model on the other ranks.
+  explicit Ranks(int n, std::vector<double> speeds = {}, const OpenRank& open = open_rank,
+                 double silence = kSilence)
+      : links_(thread_links(n, silence)), speeds_(std::move(speeds)), ended_(size_t(n)) {
+    for (int r = 1; r < n; ++r)
+      threads_.emplace_back([this, r, open] {
+        try {
+          follow(links_[size_t(r)], open);
+        } catch (const Error& error) {
+          ended_[size_t(r)] = error.what();
+        }
+        links_[size_t(r)].reset();
+      });
+  }
+  ~Ranks() {
+    if (!links_[0]->given_up()) end_followers(*links_[0]);
+    for (std::thread& t : threads_) t.join();
+    for (const std::string& error : ended_) CHECK(error == "");
+  }
+
+  std::shared_ptr<Engine> open(EngineOptions o) {
+    o.link = links_[0], o.rank_speeds = speeds_;
+    return open_on_all({o});
+  }
+  Link& link() { return *links_[0]; }
+
+ private:
+  std::vector<std::shared_ptr<Link>> links_;
+  const std::vector<double> speeds_;
+  std::vector<std::string> ended_;
+  std::vector<std::thread> threads_;
+};
+
+std::vector<float> kept(std::span<const float> rows) { return {rows.begin(), rows.end()}; }
+
+// Prompts in portions, decode steps, a fork, a batch, drafts with branches, a rewind, the prefix
+// cache and hidden states, in a context of 32 tokens.
+std::vector<std::vector<float>> rows_of(Engine& e) {
+  std::vector<std::vector<float>> rows;
+  const std::vector<TokenId> text = tokens_for(e, 60);
+  const std::span<const TokenId> all = text;
+  const auto session = e.session();
+  rows.push_back(kept(session->extend(all.first(19), 19)));
+  rows.push_back(kept(session->decode(all[19])));
+  const auto fork = session->fork();
+  const auto other = e.session();
+  const Extension batch[] = {{.session = fork.get(), .tokens = all.subspan(30, 5), .wanted = 2},
+                             {.session = session.get(), .tokens = all.subspan(20, 4)},
+                             {.session = other.get(), .tokens = all.first(11)}};
+  rows.push_back(kept(extend_all(batch)));
+  Sampler sampler({}, nullptr);
+  Draft draft;
+  draft.add(all.first(3));
+  if (session->branches(3) > 0) draft.add(all.subspan(9, 2));
+  for (const TokenId t : session->draw(all.subspan(24, 2), sampler, draft.nodes))
+    rows.push_back({float(t)});
+  session->rewind(18);
+  rows.push_back(kept(session->extend(all.subspan(size_t(session->position()), 10))));
+  const auto again = e.session();
+  rows.push_back(kept(again->extend(again->reuse(all.first(30)))));
+  if (e.hidden_size() > 0) rows.push_back(kept(again->hidden(all.subspan(30, 2), 2)));
+  return rows;
+}
+
+bool same_rows(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return same(x, y); });
+}
+
+std::vector<std::string> every_model() {
+  std::vector<std::string> out{"", golden("gguf/tiny_llama_q4_0.gguf"),
+                               golden("gguf/tiny_llama_mixed.gguf"),
+                               golden("gguf/tiny_llama_floats.gguf")};
+  for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
+    if (entry.is_directory()) out.push_back(entry.path());
+  return out;
+}
+
+TEST_CASE("ranks: any number of them computes the same bits, with every architecture") {
+  for (const std::string& m : every_model()) {
+    CAPTURE(m);
+    const auto want = rows_of(*Engine::open(one_thread(m)));
+    for (const int n : {2, 3}) {
+      CAPTURE(n);
+      Ranks ranks(n);
+      CHECK(same_rows(want, rows_of(*ranks.open(one_thread(m)))));
+    }
+  }
+}
+
+TEST_CASE("ranks: 1 to 7 of them, equal or not, with every KV format") {
+  const TempFolder temp;
+  const std::string experts = write_expert_model(temp / "experts.quipu"),
+                    mixed = write_scratch_model(temp / "scratch.quipu");
+  for (const std::string& m : {std::string(), experts, mixed, golden("models/llama_gqa_untied"),
+                               golden("models/gpt_oss"), golden("models/qwen3")})
+    for (const KvType& kv : kKvTypes) {
+      CAPTURE(m);
+      CAPTURE(kv.name);
+      const EngineOptions o = one_thread(m, kv.format);
+      const auto want = rows_of(*Engine::open(o));
+      for (const std::vector<double>& speeds : {std::vector<double>{1},
+                                                {1, 1},
+                                                {1, 2.5},
+                                                {1, 1, 1},
+                                                {0.3, 0, 2},
+                                                {1, 1, 1, 1},
+                                                {1, 1, 1, 1, 1, 1, 1}}) {
+        CAPTURE(speeds.size());
+        Ranks ranks(int(speeds.size()), speeds);
+        CHECK(same_rows(want, rows_of(*ranks.open(o))));
+      }
+    }
+}
+
+TEST_CASE("ranks: each has its part of the states, and four gathers a layer") {
+  Ranks ranks(2);
+  const auto alone = Engine::open(one_thread(""));
+  const auto e = ranks.open(one_thread(""));
+  const auto& stage = dynamic_cast<const RankStage&>(*e->pipeline().stages()[0]);
+  CHECK(e->device() == "cpu, 2 ranks");
+  // One of three key heads.
+  CHECK(stage.context().states.page_bytes() * 3 == alone->kv_cache().states.page_bytes());
+  const auto session = e->session();
+  session->extend(tokens_for(*e, 5));
+  const uint64_t before = ranks.link().gathers();
+  session->decode(3);
+  CHECK(ranks.link().gathers() - before == 4 * uint64_t(e->model().n_layers) + 1);
+  CHECK_THROWS_WITH_AS(session->save("/tmp/never"),
+                       "/tmp/never: keys and values on cpu, 2 ranks cannot be saved, expected "
+                       "--device cpu and one rank",
+                       Error);
+}
+
+TEST_CASE("ranks: an abandoned pass ends on all of them, and the next one is exact") {
+  Ranks ranks(3);
+  const auto e = ranks.open(one_thread(""));
+  const std::vector<TokenId> text = tokens_for(*e, 30);
+  const auto want = kept(Engine::open(one_thread(""))->session()->extend(text));
+  const auto session = e->session();
+  const std::atomic<bool> stop = true;
+  const Extension one{.session = session.get(), .tokens = text};
+  Pass pass({&one, 1});
+  CHECK(!pass.run(&stop));
+  CHECK(session->position() == 0);
+  CHECK(same(want, session->extend(text)));
+}
+
+TEST_CASE("ranks: two engines share them") {
+  Ranks ranks(2);
+  const auto a = ranks.open(one_thread("")), b = ranks.open(one_thread(golden("models/qwen3")));
+  CHECK(same_rows(rows_of(*a), rows_of(*Engine::open(one_thread("")))));
+  CHECK(same_rows(rows_of(*b), rows_of(*Engine::open(one_thread(golden("models/qwen3"))))));
+}
+
+TEST_CASE("ranks: another model or an error on one rank is reported with its host") {
+  {
+    Ranks ranks(2, {}, [](const RankOpening& opening) {
+      RankOpening other = opening;
+      other.options.model = golden("models/qwen3");
+      return open_rank(other);
+    });
+    CHECK_THROWS_WITH_AS(
+        ranks.open(one_thread("")),
+        "thread 1 (rank 1) has another model file there, expected that of thread 0", Error);
+    CHECK_THROWS_WITH_AS(ranks.open(one_thread("missing.quipu")),
+                         doctest::Contains("missing.quipu"), Error);
+  }
+  Ranks ranks(3, {}, [](const RankOpening& opening) -> std::shared_ptr<Engine> {
+    if (opening.options.link->rank() == 2) fail(Exit::io, "story.quipu: cannot be opened");
+    return open_rank(opening);
+  });
+  CHECK_THROWS_WITH_AS(ranks.open(one_thread("")), "thread 2: story.quipu: cannot be opened",
+                       Error);
+}
+
+TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
+  for (const bool ends : {true, false}) {
+    CAPTURE(ends);
+    auto links = thread_links(2, 0.2);
+    std::thread other([&] {
+      std::string message;
+      links[1]->broadcast(message);
+      CHECK(message == "x");
+      if (ends) links[1].reset();
+    });
+    std::string message = "x";
+    links[0]->broadcast(message);
+    other.join();
+    const std::vector<size_t> sizes{4, 4};
+    std::byte own[4] = {}, all[8];
+    CHECK_THROWS_WITH_AS(
+        links[0]->gather(own, sizes, all),
+        ends ? "thread 1 (rank 1) has ended" : "thread 1 (rank 1) has not answered for 0.2 s",
+        Error);
+  }
+}
+
+TEST_CASE("ranks: work is cut in proportion to speeds") {
+  const auto cut = [](std::vector<double> speeds, int64_t n) {
+    return RankShare(0, std::move(speeds), 0).cut(n);
+  };
+  CHECK(cut({1, 1, 1}, 3) == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(cut({1, 1}, 3) == std::vector<int64_t>{0, 1, 3});
+  CHECK(cut({3, 1}, 8) == std::vector<int64_t>{0, 6, 8});
+  CHECK(cut({1, 1, 1}, 1) == std::vector<int64_t>{0, 0, 0, 1});
+  CHECK(cut({1, 0, 1}, 4) == std::vector<int64_t>{0, 2, 2, 4});
+}
+
+}  // namespace
+}  // namespace chaski::test
