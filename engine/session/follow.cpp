@@ -8,6 +8,7 @@
 #include "engine/passes/message.h"
 #include "engine/passes/pipeline.h"
 #include "engine/session/session_impl.h"
+#include "ggml-like-tensor/base/mapping.h"
 
 namespace chaski {
 
@@ -74,6 +75,8 @@ RankOpened opened_of(const Engine* engine, const Error* error) {
     return o;
   }
   o.model = sum_of_model(*engine);
+  // The samples, and what --verify has read: a rank needs only its rows in memory.
+  if (const auto& mapping = engine->weights()->mapping) mapping->drop_pages();
   const std::vector<KvPool>& pools = engine->kv_cache().pools;
   ENSURE(pools.size() <= RankOpened::kMostPools, "a model has few kinds of states");
   o.pools = pools.size();

@@ -8,6 +8,7 @@
 #include "engine/passes/pipeline.h"
 #include "engine/passes/rank_stage.h"
 #include "engine/session/follow.h"
+#include "engine/session/memory_need.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/rank_share.h"
 #include "tests/kit/engine_support.h"
@@ -158,6 +159,24 @@ TEST_CASE("ranks: each has its part of the states, and four gathers a layer") {
                        "/tmp/never: keys and values on cpu, 2 ranks cannot be saved, expected "
                        "--device cpu and one rank",
                        Error);
+}
+
+TEST_CASE("ranks: the matrices that a rank reads are its part of them") {
+  const TempFolder temp;
+  const auto e = Engine::open(one_thread(write_expert_model(temp / "experts.quipu")));
+  const auto bytes_of = [&](RankShare* share) {
+    const ImaginedPass pass(e->model(), int(e->model().n_layers), Format::f16, 8, 9, 1, share);
+    uint64_t bytes = 0;
+    for (const Weight* w : weights_of(pass.plan().graph()))
+      if (w->info.tiled() && !w->info.name.starts_with("token_embd")) bytes += w->info.bytes();
+    return bytes;
+  };
+  const uint64_t whole = bytes_of(nullptr);
+  for (int r = 0; r < 2; ++r) {
+    CAPTURE(r);
+    RankShare share(r, {1, 1}, 0);
+    CHECK(double(bytes_of(&share)) < 1.1 * double(whole) / 2);
+  }
 }
 
 TEST_CASE("ranks: an abandoned pass ends on all of them, and the next one is exact") {
