@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "engine/measure/fleet_forecast.h"
 #include "engine/measure/kv_loss.h"
 #include "engine/measure/speed_forecast.h"
 #include "engine/session/memory_need.h"
@@ -14,6 +15,9 @@ struct ForecastOptions {
   std::optional<ShapeOptions> shape;             // instead of a model
   bool measure_again = false;                    // even if speeds are kept
   std::function<void(const std::string&)> note;  // called before something is measured
+  // Also predict `ranks` machines with this link, and the number that decodes fastest.
+  int ranks = 1;
+  LinkSpeed link;
 };
 
 struct Forecast {
@@ -50,8 +54,11 @@ struct Forecast {
 
   // Empty for layers on a device, and for a model whose weights do not fit.
   std::optional<SpeedForecast> speed;
-  uint64_t bytes_a_token = 0;        // of weights
-  double bandwidth = 0;              // of memory in bytes per second, measured with `threads`
+  uint64_t bytes_a_token = 0;  // of weights
+  double bandwidth = 0;        // of memory in bytes per second, measured with `threads`
+  // Of 1, 2, ... machines, up to those of the options and at least until decoding is no longer
+  // faster with one more. Empty unless several are asked for, or if the speed is unknown.
+  std::vector<FleetForecast> fleet;
   double decode_at_the_end() const;  // tokens per second with a full context; an upper bound
 };
 

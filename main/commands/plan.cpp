@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -21,6 +22,8 @@ namespace {
 struct PlanFlags {
   ModelFlags model;
   std::string shape;
+  int hosts = 1;
+  std::string link = "1G,80us";
   bool measure_again = false, json = false;
 };
 
@@ -83,6 +86,46 @@ std::string speed_table(const Forecast& f) {
   if (const double end = f.decode_at_the_end(); end > 0)
     text += row("at the end", speed_text(end), "at most, when the context is full");
   return text;
+}
+
+// "1G,80us": bits a second, and the time from one machine to another.
+LinkSpeed link_of(const std::string& text) {
+  const auto refuse = [&] {
+    fail(Exit::usage, "--link is {}, expected bits a second and a latency, such as 1G,80us",
+         escaped(text));
+  };
+  const auto number_and_unit = [&](const std::string& part,
+                                   std::initializer_list<std::pair<const char*, double>> units) {
+    char* end = nullptr;
+    const double number = std::strtod(part.c_str(), &end);
+    for (const auto& [unit, times] : units)
+      if (std::string_view(end) == unit && number > 0 && number * times < 1e15)
+        return number * times;
+    refuse();
+    return 0.0;
+  };
+  const size_t comma = text.find(',');
+  if (comma == text.npos) refuse();
+  return {number_and_unit(text.substr(0, comma), {{"M", 1e6}, {"G", 1e9}}) / 8,
+          number_and_unit(text.substr(comma + 1), {{"us", 1e-6}, {"ms", 1e-3}})};
+}
+
+// The number of machines that decodes fastest.
+int best_of(const std::vector<FleetForecast>& fleet) {
+  return std::ranges::max_element(fleet, {}, [](const auto& f) { return f.speed.decode; })->ranks;
+}
+
+std::string fleet_table(const Forecast& f, int hosts, const std::string& link) {
+  if (f.fleet.empty()) return "";
+  const FleetForecast& n = f.fleet[size_t(hosts) - 1];
+  const std::string each = "each of " + std::to_string(hosts);
+  return row(each.c_str(), size_text(n.weights + n.states),
+             fmt::format("{} of weights, {} of keys and values", size_text(n.weights),
+                         size_text(n.states))) +
+         row("prompt, together", speed_text(n.speed.prompt), "with a link of " + link) +
+         row("decode, together", speed_text(n.speed.decode),
+             fmt::format("{} gathers and {:.2f} MB a token; {} is the fastest", n.gathers,
+                         double(n.received) / 1e6, counted(uint64_t(best_of(f.fleet)), "machine")));
 }
 
 std::string ways_text(const Forecast& f, const EngineOptions& options) {
@@ -173,6 +216,16 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
     json["prompt_tokens_per_second"] = f.speed->prompt;
     json["decode_tokens_per_second"] = f.speed->decode;
   }
+  if (!f.fleet.empty()) json["hosts"] = JsonValue::array();
+  for (const FleetForecast& n : f.fleet)
+    json["hosts"].push_back({{"hosts", n.ranks},
+                             {"weight_bytes", n.weights},
+                             {"state_bytes", n.states},
+                             {"gathers_a_token", n.gathers},
+                             {"received_bytes_a_token", n.received},
+                             {"prompt_tokens_per_second", n.speed.prompt},
+                             {"decode_tokens_per_second", n.speed.decode}});
+  if (!f.fleet.empty()) json["fastest_hosts"] = best_of(f.fleet);
   if (f.bandwidth > 0) {
     json["read_gigabytes_per_second"] = f.bandwidth / 1e9;
     json["decode_tokens_per_second_at_the_end"] = f.decode_at_the_end();
@@ -181,11 +234,13 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
 }
 
 int plan(const PlanFlags& flags) {
-  ForecastOptions options{
-      flags.model.options(), {}, flags.measure_again, [](const std::string& what) {
-        if (stderr_is_terminal()) put_note("measuring " + what + ", once on this machine ...");
-      }};
+  ForecastOptions options;
+  options.engine = flags.model.options(), options.measure_again = flags.measure_again;
+  options.note = [](const std::string& what) {
+    if (stderr_is_terminal()) put_note("measuring " + what + ", once on this machine ...");
+  };
   if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
+  options.ranks = flags.hosts, options.link = link_of(flags.link);
   const Forecast f = forecast(options);
   const int status = int(exit_of(f));
   if (flags.json) {
@@ -197,7 +252,8 @@ int plan(const PlanFlags& flags) {
       memory_table(f) +
       row("context", std::to_string(f.longest_context),
           fmt::format("that fits; the model's own is {}", f.own_context)) +
-      ways_text(f, options.engine) + speed_table(f) + verdict(f, options.engine) + "\n");
+      ways_text(f, options.engine) + speed_table(f) + fleet_table(f, flags.hosts, flags.link) +
+      verdict(f, options.engine) + "\n");
   return status;
 }
 
@@ -216,6 +272,15 @@ Action declare_plan(Flags parser) {
       .excludes(parser.named("--shape"));
   parser.add_switch("--measure", flags->measure_again,
                     "measure speeds again, even if an earlier plan kept them");
+  parser
+      .add("--hosts", flags->hosts,
+           "also predict the model on N machines as fast as this one (docs/fleet.md)")
+      .within(1, 1024)
+      .type("N");
+  parser
+      .add("--link", flags->link,
+           "network between them: bits a second, and the time from one to another (default {})")
+      .type("SPEED,TIME");
   declare_json(parser, flags->json);
   parser.table(
       {"Exit status",

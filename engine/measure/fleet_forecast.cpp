@@ -1,0 +1,86 @@
+#include "engine/measure/fleet_forecast.h"
+
+#include <algorithm>
+
+#include "engine/pages/page_table.h"
+#include "engine/passes/placement.h"
+#include "engine/passes/rank_stage.h"
+#include "engine/session/memory_need.h"
+
+namespace chaski {
+
+namespace {
+
+// Decoding is predicted after a short text, as in speed_forecast.cpp.
+constexpr int kFleetDepth = 64;
+
+struct RankWork {
+  double bytes = 0, operations = 0;  // of weights and pages; of arithmetic
+  int gathers = 0;
+  uint64_t received = 0;
+};
+
+RankWork rank_work(const Plan& plan, int rank) {
+  RankWork work;
+  for (const Step& step : plan.steps) {
+    const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
+    work.bytes += cost.bytes, work.operations += cost.flops;
+    for (size_t i = 0; i < step.gathers.size(); ++i) {
+      const Step::Gathered& g = step.gathers[i];
+      if (i == 0 || g.gather->message != step.gathers[i - 1].gather->message) ++work.gathers;
+      for (int r = 0; r + 1 < int(g.gather->first.size()); ++r)
+        if (r != rank) work.received += part_bytes(g, r);
+    }
+  }
+  return work;
+}
+
+// The bytes of the weights that the plan multiplies.
+uint64_t weights_of_plan(const Plan& plan) {
+  Graph multiplied = plan.graph();
+  std::erase_if(multiplied.nodes,
+                [](const Node& n) { return std::holds_alternative<GetRows>(n.op); });
+  uint64_t bytes = 0;
+  for (const Weight* w : weights_of(multiplied)) bytes += w->info.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ranks,
+                             const LinkSpeed& link, const SpeedForecast& alone) {
+  const int layers = int(model.n_layers), prompt = std::min(kCpuBatch, context),
+            after = std::min(kFleetDepth, context - 1);
+  const std::vector<double> equal(size_t(ranks), 1);
+  // The last rank has most of what cannot be divided evenly; rank 0 receives the logits.
+  RankShare last(ranks - 1, equal, kLeastBytes), first(0, equal, kLeastBytes);
+  const ImaginedPass decode(model, layers, kv, after, after + 1, 1, &last),
+      decode_first(model, layers, kv, after, after + 1, 1, &first),
+      decode_alone(model, layers, kv, after, after + 1, 1),
+      read(model, layers, kv, 0, prompt, 1, &last),
+      read_first(model, layers, kv, 0, prompt, 1, &first),
+      read_alone(model, layers, kv, 0, prompt, 1);
+  const RankWork most = rank_work(decode.plan(), ranks - 1),
+                 sends = rank_work(decode_first.plan(), 0), all = rank_work(decode_alone.plan(), 0),
+                 most_read = rank_work(read.plan(), ranks - 1),
+                 sends_read = rank_work(read_first.plan(), 0),
+                 all_read = rank_work(read_alone.plan(), 0);
+  const auto time_of_gathers = [&](const RankWork& work) {
+    return work.gathers * link.latency + double(work.received) / link.bytes_a_second;
+  };
+  FleetForecast f;
+  f.ranks = ranks;
+  f.weights = weights_of_plan(decode.plan());
+  const StateLayout states = states_of(model, all_layers(model), kv, &last);
+  const std::vector<int64_t> pages = pages_of_session(states.pools, context, prompt);
+  for (size_t i = 0; i < pages.size(); ++i)
+    f.states += uint64_t(whole_groups(pages[i])) * states.pools[i].page_bytes;
+  f.gathers = ranks > 1 ? sends.gathers : 0, f.received = sends.received;
+  f.speed.decode = 1 / (most.bytes / all.bytes / alone.decode + time_of_gathers(sends));
+  f.speed.prompt = prompt / (prompt * most_read.operations / all_read.operations / alone.prompt +
+                             time_of_gathers(sends_read));
+  if (ranks == 1) f.speed = alone;
+  return f;
+}
+
+}  // namespace chaski
