@@ -82,8 +82,12 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 # is one unit, compiled as a whole; a new file changes no other folder's unit. MODE=debug compiles each file by itself, which shows
 # missing includes.
 FOLDERS  := engine main models quant ggml-like-tensor tests
-SOURCES  := $(sort $(shell find $(FOLDERS) -name '*.cpp'))
-ALONE    := main/flags/flags.cpp main/flags/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
+# Runs on several machines need OpenMPI: built if its header is there, or if MPI=1 is given. The library is loaded by such runs only.
+MPI_H    := $(firstword $(wildcard /usr/lib/$(TARGET_ARCH_NAME)-linux-gnu/openmpi/include/mpi.h /usr/include/openmpi-$(TARGET_ARCH_NAME)/mpi.h))
+MPI      ?= $(if $(MPI_H),$(if $(filter 1,$(STATIC)),0,1),0)
+NOT_MPI  := engine/passes/mpi_$(if $(filter 1,$(MPI)),absent,link).cpp
+SOURCES  := $(filter-out $(NOT_MPI),$(sort $(shell find $(FOLDERS) -name '*.cpp')))
+ALONE    := engine/passes/mpi_link.cpp main/flags/flags.cpp main/flags/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
   $(filter ggml-like-tensor/cpu/isa_% tests/cuda/% tests/cuda_shim/%,$(SOURCES))
 IN_UNITS := $(if $(filter debug,$(MODE)),,$(filter-out $(ALONE),$(SOURCES)))
 UNITS    := $(addsuffix unit,$(sort $(dir $(IN_UNITS))))
@@ -205,6 +209,7 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
 
 $(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
+$(BUILD)/engine/passes/mpi_link.o: EXTRA += -isystem $(dir $(MPI_H)) -DOMPI_SKIP_MPICXX
 
 # backends.cpp gets the names of the instruction sets.
 BACKENDS := $(addprefix $(BUILD)/ggml-like-tensor/cpu/,unit.o backends.o) build/tsan/ggml-like-tensor/cpu/unit.o
@@ -403,6 +408,7 @@ help:
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
+	@echo "MPI=1             runs on several machines; without it they are built if OpenMPI's header is there; MPI=0: not built"
 	@echo "RELEASE=1         kernels for all CPUs, and for all GPUs from sm_80 on"
 	@echo "STATIC=1          link everything except libc and the driver statically"
 	@echo "MODE=asan|debug   a separate build in build/asan or build/debug"

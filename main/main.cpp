@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "main/flags/commands.h"
+#include "main/flags/world.h"
 #include "main/terminal/last_words.h"
 #include "main/terminal/signals.h"
 
@@ -15,9 +16,13 @@ int main(int argc, char** argv) {
     if (::fcntl(fd, F_GETFD) < 0)
       (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   handle_signals();
+  int status;
   try {
-    return run_command_line(argc, argv);
+    status = enter_world(argc, argv);
+    if (status >= 0) return status;
+    status = run_command_line(argc, argv);
   } catch (...) {
-    return put_exception();
+    status = put_exception();
   }
+  return leave_world(status);
 }

@@ -4,19 +4,22 @@
 #   --dev    also packages for make format, make neon, make fuzz, make deb and make dist.
 #            The tests of man pages, units and completions need them too.
 #            Not for make neon on Fedora, whose cross compiler comes without libstdc++.
+#   --mpi    also OpenMPI, for runs on several machines
 #   --print  only print the names of the packages; --print fedora and --print debian: of that system
 set -eu
 debian="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev libevent-dev"
 debian_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-format clang libclang-rt-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+debian_mpi="libopenmpi-dev openmpi-bin openssh-client" fedora_mpi="openmpi-devel openssh-clients"
 fedora="gcc-c++ make binutils cli11-devel fmt-devel doctest-devel openblas-serial json-devel pcre2-devel utf8proc-devel xxhash-devel libedit-devel tomlplusplus-devel libcurl-devel libevent-devel"
 fedora_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-tools-extra clang compiler-rt"
 
-dev=0 print=0 system=""
+dev=0 mpi=0 print=0 system=""
 while [ $# -gt 0 ]; do
   case $1 in
     --dev) dev=1 ;;
+    --mpi) mpi=1 ;;
     --print) print=1; case ${2:-} in debian | fedora) system=$2; shift ;; esac ;;
-    *) echo "setup: unexpected $1, expected --dev or --print" >&2; exit 2 ;;
+    *) echo "setup: unexpected $1, expected --dev, --mpi or --print" >&2; exit 2 ;;
   esac
   shift
 done
@@ -26,11 +29,13 @@ case $system in
   debian)
     packages=$debian
     [ $dev = 0 ] || packages="$packages $debian_dev"
+    [ $mpi = 0 ] || packages="$packages $debian_mpi"
     is_there() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
     install="apt-get install -y --no-install-recommends" refresh="apt-get update -qq" ;;
   fedora)
     packages=$fedora
     [ $dev = 0 ] || packages="$packages $fedora_dev"
+    [ $mpi = 0 ] || packages="$packages $fedora_mpi"
     is_there() { rpm -q --quiet "$1"; }
     install="dnf install -y --setopt=install_weak_deps=False" refresh=true ;;
 esac

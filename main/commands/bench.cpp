@@ -7,6 +7,7 @@
 #include <charconv>
 #include <memory>
 
+#include "engine/session/follow.h"
 #include "main/commands/bench_output.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
@@ -66,11 +67,13 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
     EngineOptions options = flags.model.options(kv);
     for (const int n : flags.bench.sequences) options.sessions = std::max(options.sessions, n);
     for (const int n : flags.bench.widths) options.outputs = std::max(options.outputs, n);
-    if (!engines.empty())
+    if (!engines.empty() && !options.link)
       engines.push_back(engines[0]->with(options));
+    else if (flags.shape.empty())
+      engines.push_back(open_engine(options));
     else
-      engines.push_back(flags.shape.empty() ? open_engine(options)
-                                            : Engine::random(shape_of(flags.shape), options));
+      engines.push_back(options.link ? open_on_all({options, shape_of(flags.shape)})
+                                     : Engine::random(shape_of(flags.shape), options));
   }
   engines[0]->wait_until_kept();
   return engines;
@@ -114,6 +117,7 @@ Action declare_bench(Flags parser) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
   flags->model.declare(parser, ModelFlags::Kv::list);
+  flags->model.declare_hosts(parser);
   declare_shape(parser, flags->shape);
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");

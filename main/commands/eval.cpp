@@ -156,6 +156,7 @@ Action declare_eval(Flags parser) {
   declare_model(parser, flags->text.model.engine.model);
   declare_tokenizer(parser, flags->text.model.engine.tokenizer);
   flags->text.declare(parser);
+  flags->text.model.declare_hosts(parser);
   parser
       .add("--kl", flags->base,
            "also compare with BASE, the model that -m was made from: KL divergence, same top-1 "

@@ -21,6 +21,7 @@ EngineOptions draft_options(const GenerationFlags& flags) {
   options.model = flags.draft;
   options.context = 0, options.gpu_layers = kAllThatFit, options.cpu_experts = false;
   options.expert_memory = 0;  // is meant for the main model
+  options.link = nullptr;     // a small model takes less time than its gathers
   if (!takes_tokenizer(flags.draft)) options.tokenizer.clear();
   return options;
 }

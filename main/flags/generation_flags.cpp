@@ -68,6 +68,7 @@ void GenerationFlags::declare(Flags& flags, std::vector<std::string>& models) {
 }
 
 void GenerationFlags::declare_rest(Flags& flags) {
+  model.declare_hosts(flags);
   flags
       .add("--hub", model.engine.model,
            "OWNER/MODEL or OWNER/MODEL:QUANT of the hub, as for chaski pull; it is downloaded once")

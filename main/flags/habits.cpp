@@ -148,7 +148,7 @@ constexpr Habit kHabits[] = {
     {"", "-dt --defrag-thold -cram --cache-ram --ctx-checkpoints --swa-checkpoints", kMemory,
      kWithValue},
     {"", "-bs --backend-sampling", "the GPU samples wherever it can", kAlone},
-    {"", "--rpc", "chaski runs on this machine only"},
+    {"", "--rpc", "chaski --hosts a,b computes on several machines (docs/fleet.md)"},
     {"", "-mg --main-gpu", "use --device cuda:N for the Nth GPU"},
     {"", "--list-devices", "chaski doctor lists GPUs; --device cuda:N selects the Nth"},
     {"", "--mlock",

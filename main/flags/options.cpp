@@ -9,9 +9,11 @@
 
 #include "engine/measure/kv_loss.h"
 #include "engine/measure/perplexity.h"
+#include "engine/session/follow.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
 #include "main/flags/values.h"
+#include "main/flags/world.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
 
@@ -196,7 +198,17 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
       "there");
 }
 
+void ModelFlags::declare_hosts(Flags& flags) {
+  flags
+      .add("--hosts", hosts,
+           "compute the model together with other machines: this one and the others, such as a,b; "
+           "mpirun starts chaski there (docs/fleet.md)")
+      .not_empty("names of hosts")
+      .type("HOST,...");
+}
+
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
+  if (!hosts.empty()) start_on_hosts(hosts);  // from the config file
   EngineOptions options = engine;
   for (const KvType& type : kKvTypes)
     if (type.name == kv_type) options.kv = type.format;
@@ -209,6 +221,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
                        : gpu_layers == "all" ? kAllLayers
                                              : std::stoi(gpu_layers);
+  options.link = world_link();
   options.notice =
       options.wait = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;
@@ -246,7 +259,7 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
   options.notice = [held, print](const std::string& line) {
     held->over ? print(line) : held->lines.push_back(line);
   };
-  std::shared_ptr<Engine> engine = Engine::open(options);
+  std::shared_ptr<Engine> engine = options.link ? open_on_all({options}) : Engine::open(options);
   bar.reset();
   held->over = true;
   static std::set<std::string> printed;  // over all models that this process opens

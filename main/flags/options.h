@@ -18,6 +18,7 @@ namespace chaski {
 // The model, and the hardware and memory it uses: run, chat, bench.
 struct ModelFlags {
   EngineOptions engine;
+  std::string hosts;  // separated by commas
   std::vector<std::string> kv = {"f16"};
   std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto",
               expert_memory = "auto";
@@ -27,6 +28,8 @@ struct ModelFlags {
   // The same with declare_models(): `models` may name several.
   void declare(Flags& flags, std::vector<std::string>& models);
   void declare_running(Flags& flags, Kv kvs = Kv::one);  // all flags but --model and --tokenizer
+  void declare_hosts(Flags& flags);
+  // With --hosts this process is replaced by mpirun, and the options are those of its rank 0.
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };

@@ -12,12 +12,22 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/passes/mpi_link.h"
 #include "engine/session/engine.h"
 #include "main/terminal/base64.h"
 
 namespace chaski {
 
 namespace {
+
+// mpirun gives rank 0 a terminal of its own and copies what it writes to mpirun's standard output.
+bool parent_writes_to_terminal() {
+  const std::string out = fmt::format("/proc/{}/fd/{}", ::getppid(), STDOUT_FILENO);
+  const int file = ::open(out.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  const bool terminal = file < 0 || ::isatty(file) == 1;  // to be safe
+  if (file >= 0) ::close(file);
+  return terminal;
+}
 
 bool quiet = false;
 bool open_line = false;  // stdout is in the middle of a line
@@ -73,7 +83,9 @@ bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') |
 }  // namespace
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
-bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1 && (mpi_ranks() == 1 || parent_writes_to_terminal());
+}
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 bool standard_input_is_open() { return (::fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) != O_WRONLY; }

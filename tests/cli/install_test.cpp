@@ -141,6 +141,7 @@ TEST_CASE("setup.sh: the packages of Debian, Ubuntu and Fedora") {
   };
   CHECK(count(packages("debian")) == count(packages("fedora")));
   CHECK(contains(packages("fedora --dev"), "dpkg-dev"));
+  CHECK(contains(packages("debian --mpi"), " libopenmpi-dev "));
 }
 
 TEST_CASE("make deb: a package with its dependencies, and its program runs") {

@@ -1,0 +1,158 @@
+#include "engine/passes/mpi_link.h"
+
+#include <dlfcn.h>
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <climits>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr const char* kLibrary = "libmpi.so.40";
+constexpr int kTag = 1;
+// A rank that waits tests its messages without pause for as long as a step of a pass takes, then
+// leaves the core to others, and at last sleeps: rank 0 may be waiting for its user.
+constexpr double kSpin = 2e-4, kYield = 0.05;
+constexpr useconds_t kSleep = 500;
+
+struct Symbol {
+  void* at;
+  template <class T>
+  operator T() const {  // the type of what it initializes
+    return reinterpret_cast<T>(at);
+  }
+};
+
+// The functions and objects of the library, by name.
+class Library {
+ public:
+  Library() : handle_(::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL)) {
+    if (!handle_) fail(Exit::io, "{} cannot be loaded: {}", kLibrary, ::dlerror());
+  }
+  Symbol find(const char* name) const {
+    void* const found = ::dlsym(handle_, name);
+    if (!found) fail(Exit::io, "{} has no {}, expected OpenMPI", kLibrary, name);
+    return {found};
+  }
+
+ private:
+  void* const handle_;
+};
+
+struct Mpi {
+  const Library library;
+  decltype(&MPI_Init_thread) init = library.find("MPI_Init_thread");
+  decltype(&MPI_Finalize) finalize = library.find("MPI_Finalize");
+  decltype(&MPI_Comm_rank) comm_rank = library.find("MPI_Comm_rank");
+  decltype(&MPI_Comm_size) comm_size = library.find("MPI_Comm_size");
+  decltype(&MPI_Comm_set_errhandler) set_errors = library.find("MPI_Comm_set_errhandler");
+  decltype(&MPI_Get_processor_name) processor_name = library.find("MPI_Get_processor_name");
+  decltype(&MPI_Isend) isend = library.find("MPI_Isend");
+  decltype(&MPI_Irecv) irecv = library.find("MPI_Irecv");
+  decltype(&MPI_Test) test = library.find("MPI_Test");
+  const MPI_Comm world = library.find("ompi_mpi_comm_world");
+  const MPI_Datatype bytes = library.find("ompi_mpi_byte");
+  const MPI_Errhandler return_errors = library.find("ompi_mpi_errors_return");
+};
+
+const Mpi& mpi() {
+  static const Mpi functions;
+  return functions;
+}
+
+class MpiLink : public Link {
+ public:
+  // The link's callers take turns, so one thread at a time uses the library.
+  MpiLink() {
+    int level = 0;
+    if (mpi().init(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS ||
+        level < MPI_THREAD_SERIALIZED)
+      fail(Exit::io, "{} does not start", kLibrary);
+    mpi().set_errors(mpi().world, mpi().return_errors);
+    mpi().comm_rank(mpi().world, &rank_), mpi().comm_size(mpi().world, &ranks_);
+    using Name = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+    std::vector<Name> names(size_t(ranks_), Name{});
+    int length = 0;
+    mpi().processor_name(names[size_t(rank_)].data(), &length);
+    for (int r = 0; r < ranks_; ++r) hosts_.push_back(fmt::format("rank {}", r));
+    const std::vector<size_t> sizes(size_t(ranks_), sizeof(Name));
+    const Name own = names[size_t(rank_)];
+    gather(std::as_bytes(std::span(own)), sizes, reinterpret_cast<std::byte*>(names.data()));
+    for (int r = 0; r < ranks_; ++r) hosts_[size_t(r)] = names[size_t(r)].data();
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  std::string host(int rank) const override { return hosts_[size_t(rank)]; }
+  uint64_t least_bytes() const override { return kLeastBytes; }
+
+  void transfer(std::span<const Out> out, std::span<const In> in, double seconds) override {
+    open_.clear();
+    for (const In& i : in)
+      begin(i.from, i.bytes.size(), [&](int n, MPI_Request* request) {
+        return mpi().irecv(i.bytes.data(), n, mpi().bytes, i.from, kTag, mpi().world, request);
+      });
+    for (const Out& o : out)
+      begin(o.to, o.bytes.size(), [&](int n, MPI_Request* request) {
+        return mpi().isend(o.bytes.data(), n, mpi().bytes, o.to, kTag, mpi().world, request);
+      });
+    const auto start = Clock::now();
+    for (auto last = start; !open_.empty();) {
+      const size_t before = open_.size();
+      std::erase_if(open_, [&](Open& of) {
+        int done = 0;
+        expect(mpi().test(&of.request, &done, MPI_STATUS_IGNORE), of.rank);
+        return done != 0;
+      });
+      const auto now = Clock::now();
+      if (open_.size() < before) last = now;
+      if (open_.empty()) return;
+      const auto since = [&](Clock::time_point from) {
+        return std::chrono::duration<double>(now - from).count();
+      };
+      if (seconds != kForEver && since(last) > seconds)
+        fail(Exit::io, "{} (rank {}) has not answered for {:.3g} s", host(open_[0].rank),
+             open_[0].rank, seconds);
+      if (since(start) > kYield)
+        ::usleep(kSleep);
+      else if (since(start) > kSpin)
+        ::sched_yield();
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Open {
+    int rank;
+    MPI_Request request;
+  };
+
+  void expect(int status, int rank) const {
+    if (status != MPI_SUCCESS) fail(Exit::io, "{} (rank {}) has ended", host(rank), rank);
+  }
+  template <class Begin>
+  void begin(int rank, size_t bytes, Begin with) {
+    ENSURE(bytes <= size_t(INT_MAX), "a message has less than 2 GB");
+    open_.push_back({rank, {}});
+    expect(with(int(bytes), &open_.back().request), rank);
+  }
+
+  int rank_ = 0, ranks_ = 1;
+  std::vector<std::string> hosts_;
+  std::vector<Open> open_;  // messages that are not done
+};
+
+}  // namespace
+
+std::shared_ptr<Link> open_mpi_link() { return std::make_shared<MpiLink>(); }
+
+void close_mpi() { mpi().finalize(); }
+
+}  // namespace chaski
