@@ -27,13 +27,18 @@ struct TileNibbles {
   constexpr void get_codes(int r, uint8_t* row) const {
     for (int j = 0; j < 4; ++j) __builtin_memcpy(row + 4 * j, q + 64 * j + 4 * r, 4);
   }
-  template <class V>
-  inline __attribute__((always_inline)) void unpack_codes(Panel<V>& p) const {
+  // finish(g, codes) returns what the panel holds for columns 4g .. 4g + 3.
+  template <class V, class Fn>
+  inline __attribute__((always_inline)) void unpack_codes(Panel<V>& p, Fn finish) const {
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(q + 64 * j);
-      p.w[j] = V::low_nibbles(x);
-      p.w[j + 4] = V::high_nibbles(x);
+      p.w[j] = finish(j, V::low_nibbles(x));
+      p.w[j + 4] = finish(j + 4, V::high_nibbles(x));
     }
+  }
+  template <class V>
+  inline __attribute__((always_inline)) void unpack_codes(Panel<V>& p) const {
+    unpack_codes(p, [](int, auto codes) { return codes; });
   }
 };
 

@@ -90,10 +90,10 @@ struct ThreeBits {
   }
   template <class V>
   static void unpack(const Tile& t, int sub, Panel<V>& p) {
-    t.unpack_codes(sub, p);
     const auto thirds = V::load_bytes(t.high[sub]);
-    for (int g = 0; g < 8; ++g)
-      p.w[g] = V::lookup_low(F::kCodebook, V::or_bytes(p.w[g], V::move_bits(thirds, g, 2, 1)));
+    t.unpack_codes(sub, p, [&](int g, auto pairs) {
+      return V::lookup_low(F::kCodebook, V::or_bytes(pairs, V::move_bits(thirds, g, 2, 1)));
+    });
     const auto scales = V::load_u8(t.scale[sub]), one = V::set1_i32(1);
     p.s[0] = V::bit_or(V::shift_left(V::bit_and(scales, V::set1_i32(15)), 1), one);
     p.s[1] = V::bit_or(V::shift_left(V::shift_right(scales, 4), 1), one);

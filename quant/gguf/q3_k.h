@@ -68,9 +68,10 @@ struct Q3_K {
   }
   template <class V>
   static void unpack(const Tile& t, int sub, Panel<V>& p) {
-    t.unpack_codes(sub, p);
     const auto thirds = V::load_bytes(t.high[sub]);
-    for (int g = 0; g < 8; ++g) p.w[g] = V::or_bytes(p.w[g], V::move_bits(thirds, g, 2, 1));
+    t.unpack_codes(sub, p, [&](int g, auto pairs) {
+      return V::or_bytes(pairs, V::move_bits(thirds, g, 2, 1));
+    });
     for (int h = 0; h < 2; ++h) {
       const int s = 2 * sub + h;
       const auto low =

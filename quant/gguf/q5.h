@@ -31,9 +31,9 @@ struct TileFives : TileNibbles {
   }
   template <class V>
   inline __attribute__((always_inline)) void unpack_codes(Panel<V>& p) const {
-    TileNibbles::unpack_codes(p);
     const auto fifth = V::load_bytes(high);
-    for (int g = 0; g < 8; ++g) p.w[g] = V::or_bytes(p.w[g], V::move_bits(fifth, g, 4, 1));
+    TileNibbles::unpack_codes(
+        p, [&](int g, auto low) { return V::or_bytes(low, V::move_bits(fifth, g, 4, 1)); });
   }
 };
 

@@ -32,12 +32,18 @@ struct TileTwoBits {
       row[32 * (i / 128) + i % 32] |= uint8_t(pair << 2 * (i % 128 / 32));
     }
   }
-  template <class V>
-  inline __attribute__((always_inline)) void unpack_codes(int sub, Panel<V>& p) const {
+  // finish(g, codes) returns what the panel holds for columns 4g .. 4g + 3.
+  template <class V, class Fn>
+  inline __attribute__((always_inline)) void unpack_codes(int sub, Panel<V>& p, Fn finish) const {
     for (int h = 0; h < 2; ++h) {
       const auto pairs = V::load_bytes(q[sub][h]);
-      for (int j = 0; j < 4; ++j) p.w[4 * h + j] = V::move_bits(pairs, 2 * j, 0, 3);
+      for (int j = 0; j < 4; ++j)
+        p.w[4 * h + j] = finish(4 * h + j, V::move_bits(pairs, 2 * j, 0, 3));
     }
+  }
+  template <class V>
+  inline __attribute__((always_inline)) void unpack_codes(int sub, Panel<V>& p) const {
+    unpack_codes(sub, p, [](int, auto codes) { return codes; });
   }
 };
 
