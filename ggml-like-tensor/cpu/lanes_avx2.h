@@ -252,8 +252,8 @@ struct Avx2Lanes {
     I sums[N];
     for (int n = 0; n < N; ++n)
       sums[n] = K.offset == 0 ? set1_i32(0) : times_pairs(offsets, a[n].half);
-    dot_runs<K, 0, 4, N>(w, a->q, sums, pair(s[0], s[0]));
-    dot_runs<K, 4, 8, N>(w, a->q, sums, pair(s[1], s[1]));
+    dot_runs<K, 0, 4, N>(w, a->q, sums, twice(s[0]));
+    dot_runs<K, 4, 8, N>(w, a->q, sums, twice(s[1]));
     for (int n = 0; n < N; ++n) dots[n] = to_float(sums[n]);
   }
   template <DotKind K>
@@ -261,6 +261,12 @@ struct Avx2Lanes {
     F dot;
     many_scaled_dots<K, 1>(w, s, &a, &dot);
     return dot;
+  }
+  // The low 16 bits of a lane, in both halves of it.
+  static I twice(I x) {
+    const __m256i bytes = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    return {_mm256_shuffle_epi8(x.a, bytes), _mm256_shuffle_epi8(x.b, bytes)};
   }
   static I pair(I low, I high) {
     high = shift_left(high, 16);
