@@ -35,6 +35,15 @@ struct Bytes {
   }
 };
 
+void fill_acts(Bytes& bytes, Act& a) {
+  a.half[0] = a.half[1] = 0;
+  for (int i = 0; i < 32; ++i) {
+    a.q[i] = int8_t(bytes.next() % 255 - 127);
+    a.half[i / 16] += a.q[i];
+  }
+  a.d = .01f, a.ds = a.d * float(a.half[0] + a.half[1]);
+}
+
 // A block's rows times 1 to N activations are those of panel.h.
 template <class F, int N>
 void check_format(Bytes& bytes, const Act* acts) {
@@ -66,6 +75,33 @@ void check_format(Bytes& bytes, const Act* acts) {
   }
 }
 
+// The ranges begin and end inside tiles. Their sums have the bits of the whole strip, and each token
+// has the bits that it has alone.
+template <class F>
+void check_ranges(Bytes& bytes) {
+  constexpr int kBlocks = 40, kTokens = 9, kTiles = kBlocks * 32 / F::kBlock;
+  std::vector<std::byte> strip(kStrip * kHeaderBytes<F> + kTiles * sizeof(typename F::Tile));
+  for (std::byte& b : strip) b = std::byte(bytes.next() & 0xbf);
+  std::vector<Act> acts(kBlocks * kTokens);
+  for (Act& a : acts) fill_acts(bytes, a);
+  const StripInput<V> in{acts.data(), kTokens, nullptr, 0, 0};
+  V::F whole[kTokens], parts[kTokens], alone;
+  for (int n = 0; n < kTokens; ++n) whole[n] = parts[n] = V::zero();
+  strip_times<V, F>(strip.data(), 0, kBlocks, in, kTokens, whole);
+  const int ends[] = {0, 3, 29, kBlocks};
+  for (int i = 0; i < 3; ++i)
+    strip_times<V, F>(strip.data(), ends[i], ends[i + 1], in, kTokens, parts);
+  CHECK(std::memcmp(whole, parts, sizeof whole) == 0);
+  for (int n = 0; n < kTokens; ++n) {
+    StripInput<V> one = in;
+    one.acts += n;
+    alone = V::zero();
+    for (int i = 0; i < 3; ++i)
+      strip_times<V, F>(strip.data(), ends[i], ends[i + 1], one, 1, &alone);
+    CHECK(std::memcmp(&alone, whole + n, sizeof alone) == 0);
+  }
+}
+
 bool skipped() {
   if (Processor().avx2()) return false;
   MESSAGE("SKIPPED: this machine has no AVX2");
@@ -78,14 +114,7 @@ TEST_CASE("op: the lanes of AVX-VNNI multiply as panel.h defines it, with vpdpbu
   if (skipped()) return;
   Bytes bytes;
   Act acts[4];
-  for (Act& a : acts) {
-    a.half[0] = a.half[1] = 0;
-    for (int i = 0; i < 32; ++i) {
-      a.q[i] = int8_t(bytes.next() % 255 - 127);
-      a.half[i / 16] += a.q[i];
-    }
-    a.d = .01f, a.ds = a.d * float(a.half[0] + a.half[1]);
-  }
+  for (Act& a : acts) fill_acts(bytes, a);
   Formats::each([&]<class F>(F) {
     if constexpr (!F::kFloat && std::is_same_v<TilesOf<F>, F>) {
       INFO(F::kName);
@@ -93,6 +122,15 @@ TEST_CASE("op: the lanes of AVX-VNNI multiply as panel.h defines it, with vpdpbu
       check_format<F, 4>(bytes, acts);
     }
   });
+}
+
+TEST_CASE("op: ranges of blocks that end inside tiles have the bits of a whole strip") {
+  if (skipped()) return;
+  Bytes bytes;
+  check_ranges<Q4_0>(bytes);
+  check_ranges<Q4>(bytes);
+  check_ranges<Q5_K>(bytes);
+  check_ranges<Q6_K>(bytes);
 }
 
 TEST_CASE("op: four weights of attention's values by AVX-VNNI") {
