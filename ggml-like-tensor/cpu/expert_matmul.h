@@ -75,11 +75,16 @@ inline void release_expert(const Operand& w, int64_t expert) {
   if (w.places) w.places->release(expert);
 }
 
-// Requests the first bytes of strips that are read next: int_strip() requests only what is
-// kPrefetch further on. An expert is read in many short runs, so waiting for the first bytes of
-// each costs more than in a matmul.
-inline __attribute__((always_inline)) void prefetch_start(const std::byte* strips) {
-  prefetch(strips - kPrefetch, kPrefetch);
+// Requests the first bytes of w's strips that are read next: int_strip() requests only what is
+// kAhead further on. An expert is read in many short runs, so waiting for the first bytes of each
+// costs more than in a matmul.
+inline __attribute__((always_inline)) void prefetch_start(const Operand& w,
+                                                          const std::byte* strips) {
+  int bytes = kPrefetch;
+  Formats::with(w.format, [&]<class F>(F) {
+    if constexpr (!F::kFloat) bytes = kAhead<TilesOf<F>>;
+  });
+  prefetch(strips, bytes, 0);
 }
 
 // The inputs of some rows of y: where they are if it is one row, otherwise copied to `memory`.
@@ -144,7 +149,8 @@ struct CpuKernel<ExpertMatMul, V> {
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
       const std::byte* const weights = hold_expert(a.in[1], expert, units.strips);
       const float* const bias = op.biases(a, expert);
-      prefetch_start(weights + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
+      prefetch_start(a.in[1],
+                     weights + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
       units.each_group(expert, [&](const int64_t* chosen, int n) {
         const StripInput<V> in = gather<V>(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
@@ -185,13 +191,14 @@ struct CpuKernel<GatedExpertMatMul, V> {
       const auto bytes = int64_t(strip_bytes(a.in[2].format, a.in[2].shape.cols));
       const float* const biases[2] = {op.plain().biases(plain, expert),
                                       op.plain().biases(op.plain_args(a, 1), expert)};
-      prefetch_start(gate + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
+      prefetch_start(a.in[1],
+                     gate + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
       units.each_group(expert, [&](const int64_t* chosen, int n) {
         const StripInput<V> in =
             gather<V>(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          prefetch_start(up + s * bytes);
+          prefetch_start(a.in[2], up + s * bytes);
           multiply_expert<V>(a.in[1], gate, s, n_strips, in, n, result[0]);
           multiply_expert<V>(a.in[2], up, s, n_strips, in, n, result[1]);
           for (int k = 0; k < n_strips && op.bias; ++k)

@@ -14,9 +14,9 @@ namespace {
 // Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
 constexpr int kPrefetch = 3072;
 
-inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
-  for (int i = 0; i < bytes; i += 64)
-    __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
+inline __attribute__((always_inline)) void prefetch(const void* at, int bytes,
+                                                    int ahead = kPrefetch) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(at) + ahead + i);
 }
 
 // Whether the lanes multiply a weight with several activations at once.
@@ -99,10 +99,16 @@ inline __attribute__((always_inline)) void store_sums(typename V::F* to,
   for (int n = 0; n < N; ++n) V::store(reinterpret_cast<float*>(to + n), from[n]);
 }
 
+// How many bytes ahead a block requests. A sub-block reads the end of its tile too, where the
+// scales are, so that must have been requested by then.
+template <class Fmt>
+constexpr int kAhead = Fmt::kBlock == 32 ? kPrefetch : kPrefetch + int(sizeof(typename Fmt::Tile));
+constexpr int kUnpackAhead = 1024;  // panels_times() has requested the bytes into L2
+
 // Calls f(tile, sub-block) for 32-column blocks [from, to), and requests the bytes that are read
 // later. A loop in a loop, because computing both numbers of a block from its own takes 20
 // instructions.
-template <class Fmt, class Fn>
+template <int kBytesAhead, class Fmt, class Fn>
 inline __attribute__((always_inline)) void each_sub_block(const StripOf<Fmt>& s, int64_t from,
                                                           int64_t to, Fn f) {
   constexpr int kSubs = Fmt::kBlock / 32;
@@ -111,7 +117,7 @@ inline __attribute__((always_inline)) void each_sub_block(const StripOf<Fmt>& s,
   const char* at = reinterpret_cast<const char*>(s.tiles()) + from * kBytes;
   for (int64_t tile = int64_t(uint64_t(from) / kSubs), left = to - from; left > 0; ++tile, sub = 0)
     for (; sub < kSubs && left > 0; ++sub, --left, at += kBytes) {
-      prefetch(at, kBytes);
+      prefetch(at, kBytes, kBytesAhead);
       f(tile, sub);
     }
 }
@@ -125,7 +131,7 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   typename V::F acc[N];
   load_sums<V, N>(result, acc);
   const Act* a = acts + from * width;
-  each_sub_block(s, from, to, [&](int64_t tile, int sub) {
+  each_sub_block<kAhead<Fmt>>(s, from, to, [&](int64_t tile, int sub) {
     Panel<V> panel;
     s.template unpack<V>(tile, sub, panel);
     block_dots<V, Fmt::kDot, N>(panel, a, acc);
@@ -149,8 +155,8 @@ template <class V, class Fmt>
 __attribute__((noinline)) void unpack_blocks(const void* strip, int64_t from, int64_t to,
                                              Panel<V>* panels) {
   const StripOf<Fmt> s(strip);
-  each_sub_block(s, from, to,
-                 [&](int64_t tile, int sub) { s.template unpack<V>(tile, sub, *panels++); });
+  each_sub_block<kUnpackAhead>(
+      s, from, to, [&](int64_t tile, int sub) { s.template unpack<V>(tile, sub, *panels++); });
 }
 
 // The weights that are unpacked next: `bytes` a panel, or 0.
