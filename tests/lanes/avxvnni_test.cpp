@@ -75,8 +75,8 @@ void check_format(Bytes& bytes, const Act* acts) {
   }
 }
 
-// The ranges begin and end inside tiles. Their sums have the bits of the whole strip, and each token
-// has the bits that it has alone.
+// The ranges begin and end inside tiles. Their sums have the bits of the whole strip, and each
+// token has the bits that it has alone.
 template <class F>
 void check_ranges(Bytes& bytes) {
   constexpr int kBlocks = 40, kTokens = 9, kTiles = kBlocks * 32 / F::kBlock;
