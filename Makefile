@@ -126,12 +126,14 @@ endif
 # UBSan's checks of alignment and bounds (make asan: all checks), because a kernel's typical fault is an access that a host does not
 # notice. The emulator itself is built without sanitizers.
 SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*/*.cu) $(CUDA_HOST))
+TEST_KERNELS := $(wildcard tests/cuda/*.cu)
 SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp))
 SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
+SHIM_TEST_KERNELS := $(TEST_KERNELS:%=$(BUILD)/shim/%.o)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
-$(SHIM_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-O1) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer
+$(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-O1) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
-$(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda/*.cpp)): Makefile
+$(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda/*.cpp)): Makefile
 
 # Slow ones first, so that all cores finish at about the same time.
 SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu
@@ -155,7 +157,7 @@ CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)) $(BUILD)/tests/main
 $(BUILD)/tests.bin: $(LIB_OBJ) $(filter $(BUILD)/main/api/%,$(MAIN_OBJ)) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(SANITIZE) -o $@ $^ $(LIBS)
-$(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(CUDA_TEST_OBJ)
+$(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(CUDA_TEST_OBJ)
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(CHECKED) -o $@ $^ $(LIBS)
 
@@ -165,7 +167,7 @@ $(BUILD)/tests/chaski-shim: $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a
 	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(EVENT) $(LIBS)
 
 # For a GPU: the library's own objects, and tests built with the real CUDA headers.
-DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda/*.cpp))
+DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda/*.cpp)) $(TEST_KERNELS:%=$(BUILD)/%.o)
 $(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(SANITIZE) -o $@ $(DEVICE_OBJ) $(BUILD)/libchaski.a $(LIBS)
@@ -248,7 +250,7 @@ $(BUILD)/main/api/openapi_file.o: main/api/openapi_file.S main/api/openapi.json
 
 # -fmad=false: no contraction on the device.
 NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off $(CUDA_ARCH)
-$(CUDA_SRC:%.cu=$(BUILD)/%.cu.o): $(BUILD)/.cuda
+$(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(TEST_KERNELS:%=$(BUILD)/%.o): $(BUILD)/.cuda
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@:.o=.kept)
 	@echo "  NVCC $<"
@@ -268,6 +270,8 @@ TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS)
 # TESTS limits the run to one program. CHASKI_TEST_DATA has real models, vocabularies and texts; a test whose data is missing prints
 # SKIPPED.
 TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
+# What the shim does where a device may do several things, in turn for the cases (tests/cuda_shim/modes.h).
+export TEST_MODES := plain seed=1 rtx3060,seed=2 rtx5090,early h100,seed=3
 test: $(BUILD)/chaski $(if $(filter %-shim.bin,$(TESTS)),$(BUILD)/tests/chaski-shim) $(TESTS) $(BUILD)/faults.so
 	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/check/test.sh $(TESTS) -- $(TEST_ARGS)
 
@@ -459,5 +463,5 @@ endif
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/kit/doctest.h.d
+-include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(SHIM_TEST_KERNELS:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/kit/doctest.h.d
 .PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check syntax format compdb help install deb clean always

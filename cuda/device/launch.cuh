@@ -32,8 +32,18 @@ struct Launch {
   bool dependent = true;
 };
 
-// Before sm_90 there is no programmatic launch, and `dependent` has no effect. Arguments are
-// converted to the kernel's parameter types. `name` is for the error message.
+// What launches on the current device need to know (launch.cpp).
+//
+// Whether a kernel may start before the previous one has ended (programmatic dependent launch). It
+// is defined for devices of compute capability 9.0 and later. CHASKI_PDL=0 switches it off.
+bool starts_early();
+// Allows launches of `kernel` with `dynamic` bytes of dynamic shared memory. Without this, its
+// static and dynamic shared memory together are limited to 48 KB. The limit of a kernel is raised
+// once, as far as the device allows, and never lowered, because captured graphs contain launches
+// that need it.
+void allow_shared(const char* name, const void* kernel, size_t dynamic);
+
+// Arguments are converted to the kernel's parameter types. `name` is for the error message.
 template <class... P, class... A>
 void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) {
   if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0) return;
@@ -43,11 +53,8 @@ void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) 
   cudaLaunchConfig_t config = {};
   config.gridDim = l.grid, config.blockDim = dim3(unsigned(l.threads)),
   config.dynamicSmemBytes = l.shared, config.stream = l.stream;
-  config.attrs = &attribute, config.numAttrs = l.dependent ? 1 : 0;
-  if (l.shared > 48 * 1024)
-    check_cuda(cudaFuncSetAttribute((const void*)kernel,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, int(l.shared)),
-               name);
+  config.attrs = &attribute, config.numAttrs = l.dependent && starts_early() ? 1 : 0;
+  allow_shared(name, reinterpret_cast<const void*>(kernel), l.shared);
   check_cuda(cudaLaunchKernelEx(&config, kernel, P(args)...), name);
 }
 
@@ -117,7 +124,7 @@ __device__ __forceinline__ void wait_copies() {  // waits until at most kLeft gr
 
 #elif defined(CHASKI_CUDA_SHIM)  // otherwise: a host file that only launches kernels
 
-inline void wait_for_previous() { shim::waited(); }
+inline void wait_for_previous() { shim::wait_for_previous(); }
 inline void start_next() {}
 template <class T>
 T* dynamic_shared() {

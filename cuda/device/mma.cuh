@@ -30,14 +30,6 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4],
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// a is unsigned (4-bit codes, unsigned codebooks), b is signed
-__device__ __forceinline__ void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4],
-                                         const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
-      "%9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4],
                                         const uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
@@ -79,7 +71,7 @@ __device__ __forceinline__ void load_matrices_turned(uint32_t (&d)[4], const voi
 
 #elif defined(CHASKI_CUDA_SHIM)  // otherwise: a host file that only launches kernels
 
-using shim::mma_bf16, shim::mma_f16, shim::mma_s8, shim::mma_u8s8;
+using shim::mma_bf16, shim::mma_f16, shim::mma_s8;
 inline uint32_t pack_f16(float low, float high) {
   return f16_of_f32(low) | uint32_t(f16_of_f32(high)) << 16;
 }

@@ -21,6 +21,7 @@ constexpr Variable kVariables[] = {
      "no_proxy)"},
     {"CHASKI_ISA", "instruction set to use, such as avx2 or scalar (default: the fastest)"},
     {"CHASKI_MEASURE", "brief: measure the machine's speeds in a moment, inexactly (for tests)"},
+    {"CHASKI_PDL", "0: GPU kernels do not start before the previous kernel has ended"},
     {"OMPI_COMM_WORLD_SIZE", "number of processes that mpirun started, which compute together"},
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},
     {"LISTEN_FDS", "number of sockets that systemd hands to chaski serve"},

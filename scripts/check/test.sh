@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process, as many at a time as there are cores
 # (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the failed cases and count all. The exit status is 1 if a
-# case failed, crashed or was killed.
+# case failed, crashed or was killed. TEST_MODES is a list of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set,
+# the cases take them in turn.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -19,7 +20,9 @@ trap 'exit 130' INT TERM
 
 one() {
   local program=$1 case=$2
-  local said status=0
+  local said status=0 modes
+  read -r -a modes <<< "${TEST_MODES:-}"
+  if [ -z "${CHASKI_SHIM:-}" ] && [ ${#modes[@]} -gt 0 ]; then export CHASKI_SHIM=${modes[$((case % ${#modes[@]}))]}; fi
   said="$work/$(basename "$program").$case"
   { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
   # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
@@ -30,7 +33,8 @@ one() {
   else
     cat "$said"
     [ $status = 0 ] || echo "test case $case of $program ended with status $status"
-    { grep -m 1 '^TEST CASE:' "$said" || echo "test case $case of $program"; } | sed 's/^/FAILED /' >> "$work/failed"
+    { grep -m 1 '^TEST CASE:' "$said" || echo "test case $case of $program"; } |
+      sed "s/^/FAILED /; s/\$/${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)}/" >> "$work/failed"
   fi
 }
 export -f one

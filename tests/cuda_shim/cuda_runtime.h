@@ -3,7 +3,7 @@
 // block after block. The threads of a block are fibers (fibers.h) that meet at barriers and warp
 // operations, with real divergence. A wait that would never end on a device is reported.
 //
-// It does not simulate time, caches or the order in which a device runs blocks.
+// It does not simulate time or caches. What else a device leaves open is chosen in modes.h.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -23,9 +23,9 @@
 #define __forceinline__ inline  // inlining everything takes three times as long to compile
 #define __launch_bounds__(...)
 #define __grid_constant__
-// Blocks run one at a time, so shared memory of a block is a static. Its contents survive into the
-// next block, as they may on a device.
-#define __shared__ static
+// Static shared memory is a section. fibers.cpp poisons it for each block, and exchanges it when
+// another block continues.
+#define __shared__ static __attribute__((section("shim_shared")))
 #define __align__(n) alignas(n)
 
 inline void __syncthreads() { shim::barrier("__syncthreads"); }

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/cuda_shim/modes.h"
+
 #if defined(CHASKI_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -85,7 +87,7 @@ struct Copy {
   const void* from;
 };
 
-enum class State { ready, at_barrier, in_warp, returned };
+enum class State { ready, at_barrier, in_warp, at_wait, returned };
 
 struct Fiber {
   Context context;
@@ -96,48 +98,86 @@ struct Fiber {
   int barrier_id = 0, barrier_threads = 0;  // 0: all threads that have not returned
   unsigned mask = 0;
   void* mine = nullptr;
+  bool waited = false;                    // for the previous kernels
   std::vector<std::vector<Copy>> copies;  // committed groups, the last one still open
 };
 
+// A block that runs, with stacks for its threads. Several may run in turns.
 struct Block {
   std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
+  const Grid* grid = nullptr;
+  uint3 index;
   int threads = 0;
   int running = -1;
+  bool held = false;  // threads stop at wait_for_previous()
   Context scheduler;
-  const std::function<void()>* kernel = nullptr;
   char* shared = nullptr;
+  std::vector<char> statics;  // static shared memory while another block runs
   std::string fault;
   int waiting[kMostThreads / 32] = {};  // lanes of each warp that wait for a warp operation
   int wakes = 0;                        // completed barriers and warp operations
-  bool started = false;
-  bool waited = false;  // a thread of the grid waited for the previous kernels
-} block;
+};
+Block* now = nullptr;     // the block whose thread runs
+Block* loaded = nullptr;  // the block whose static shared memory is in place
 
-Fiber& self() { return block.fibers[size_t(block.running)]; }
+Fiber& self() { return now->fibers[size_t(now->running)]; }
 
-void back_to_scheduler() { change(self().context, block.scheduler); }
+void back_to_scheduler() { change(self().context, now->scheduler); }
 
 void entry() {
-  (*block.kernel)();
-  self().state = State::returned;
+  now->grid->kernel();
+  Fiber& f = self();
+  f.state = State::returned;
+  if (now->grid->dependent && !f.waited && now->fault.empty())
+    now->fault =
+        "thread " + std::to_string(now->running) + " never waits for the kernels before it.";
   back_to_scheduler();
   std::abort();  // a thread that returned is not resumed
 }
 
-void make_stacks() {
-  if (block.started) return;
-  block.started = true;
+// Static shared memory (__shared__ of cuda_runtime.h) is a section of its own. AddressSanitizer
+// guards its variables, so it is moved by instructions, not by memcpy.
+extern "C" char __start_shim_shared[], __stop_shim_shared[];
+size_t statics_size() { return size_t(__stop_shim_shared - __start_shim_shared); }
+#if defined(__x86_64__)
+void move_bytes(char* to, const char* from, size_t n) {
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n)::"memory");
+}
+void fill_bytes(char* to, char value, size_t n) {
+  asm volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(value) : "memory");
+}
+#else
+void move_bytes(char* to, const char* from, size_t n) {
+  for (size_t i = 0; i < n; ++i) const_cast<volatile char*>(to)[i] = from[i];
+}
+void fill_bytes(char* to, char value, size_t n) {
+  for (size_t i = 0; i < n; ++i) const_cast<volatile char*>(to)[i] = value;
+}
+#endif
+
+std::vector<std::unique_ptr<Block>>& idle_blocks() {
+  static std::vector<std::unique_ptr<Block>> all;
+  return all;
+}
+std::unique_ptr<Block> take_block() {
+  if (!idle_blocks().empty()) {
+    auto block = std::move(idle_blocks().back());
+    idle_blocks().pop_back();
+    return block;
+  }
+  auto block = std::make_unique<Block>();
   const size_t bytes = kMostThreads * (kStack + kGuardPage);
   auto* all = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (all == MAP_FAILED) std::perror("cuda shim: stacks"), std::abort();
   for (int i = 0; i < kMostThreads; ++i) {
     mprotect(all + size_t(i) * (kStack + kGuardPage), kGuardPage, PROT_NONE);
-    block.fibers[size_t(i)].stack = all + size_t(i) * (kStack + kGuardPage) + kGuardPage;
+    block->fibers[size_t(i)].stack = all + size_t(i) * (kStack + kGuardPage) + kGuardPage;
   }
+  return block;
 }
 
-void resume(int i) {
+void resume(Block& block, int i) {
   Fiber& f = block.fibers[size_t(i)];
   block.running = i;
   threadIdx = f.index;
@@ -145,8 +185,23 @@ void resume(int i) {
   block.running = -1;
 }
 
+// Makes a block the one that runs. `fresh`: its static shared memory is poisoned.
+void enter(Block& block, bool fresh) {
+  now = &block;
+  gridDim = block.grid->blocks, blockDim = block.grid->threads, blockIdx = block.index;
+  if (loaded != &block) {
+    if (loaded) {
+      loaded->statics.resize(statics_size());
+      move_bytes(loaded->statics.data(), __start_shim_shared, statics_size());
+    }
+    loaded = &block;
+    if (!fresh) move_bytes(__start_shim_shared, block.statics.data(), statics_size());
+  }
+  if (fresh) fill_bytes(__start_shim_shared, char(0xFF), statics_size());
+}
+
 // Opens the barriers at which as many threads wait as the barrier needs.
-void open_barriers() {
+void open_barriers(Block& block) {
   int alive = 0;
   for (int i = 0; i < block.threads; ++i) alive += block.fibers[size_t(i)].state != State::returned;
   for (int i = 0; i < block.threads; ++i) {
@@ -165,7 +220,7 @@ void open_barriers() {
   }
 }
 
-std::string stuck() {
+std::string stuck(const Block& block) {
   std::string text = "threads wait for one another for ever:";
   const char* last = nullptr;
   unsigned last_mask = 0;
@@ -186,41 +241,80 @@ std::string stuck() {
   return text;
 }
 
-void run_block() {
+// The numbers 0..n-1, in random order if threads run in random order.
+struct Turns {
+  int order[32];
+  explicit Turns(int n) {
+    for (int i = 0; i < n; ++i) order[i] = i;
+    if (!modes().shuffled) return;
+    for (int i = n - 1; i > 0; --i) std::swap(order[i], order[modes().random(uint32_t(i) + 1)]);
+  }
+};
+
+void begin(Block& block, const Grid& grid, uint3 index, bool held) {
+  block.grid = &grid, block.index = index, block.held = held;
+  block.threads = int(grid.threads.x * grid.threads.y * grid.threads.z);
+  block.fault.clear();
   std::fill(std::begin(block.waiting), std::end(block.waiting), 0);
+  // Allocate exactly the requested size, so that any access beyond it is found.
+  void* shared = nullptr;
+  if (posix_memalign(&shared, 128, grid.shared + 1)) std::abort();
+  block.shared = static_cast<char*>(shared);
+  std::memset(block.shared, 0xFF, grid.shared);  // floats that are read too early are NaN
+  const dim3 size = grid.threads;
   for (int i = 0; i < block.threads; ++i) {
     Fiber& f = block.fibers[size_t(i)];
+    f.index = {unsigned(i) % size.x, unsigned(i) / size.x % size.y,
+               unsigned(i) / (size.x * size.y)};
     f.state = State::ready;
+    f.waited = false;
     f.copies.clear();
     prepare(f.context, f.stack, kStack, entry);
   }
-  for (;;) {
-    const int wakes = block.wakes;
-    bool alive = false;
-    for (int warp = 0; warp < block.threads; warp += 32)
-      // continue a warp as long as its own operations complete
-      for (int before = -1; before != block.wakes;) {
-        before = block.wakes;
-        for (int i = warp; i < warp + 32 && i < block.threads && block.fault.empty(); ++i)
-          if (block.fibers[size_t(i)].state == State::ready) resume(i);
-      }
-    if (!block.fault.empty()) return;
-    for (int i = 0; i < block.threads; ++i)
-      alive |= block.fibers[size_t(i)].state != State::returned;
-    if (!alive) return;
-    open_barriers();
-    if (wakes == block.wakes) {
-      block.fault = stuck();
-      return;
+  enter(block, true);
+}
+void end(std::unique_ptr<Block> block) {
+  std::free(block->shared);
+  block->shared = nullptr;
+  if (loaded == block.get()) loaded = nullptr;
+  idle_blocks().push_back(std::move(block));
+}
+
+// Continues every thread that can go on, once. Returns false if the block has ended: its threads
+// have returned, there is a fault, or all of them are held.
+bool step(Block& block) {
+  const int wakes = block.wakes;
+  const int warps = (block.threads + 31) / 32;
+  const Turns warp_turns(warps);
+  for (int w = 0; w < warps; ++w) {
+    const int warp = 32 * warp_turns.order[w];
+    // continue a warp as long as its own operations complete
+    for (int before = -1; before != block.wakes;) {
+      before = block.wakes;
+      const Turns lanes(std::min(32, block.threads - warp));
+      for (int l = 0; l < 32 && warp + l < block.threads && block.fault.empty(); ++l)
+        if (const int i = warp + lanes.order[l]; block.fibers[size_t(i)].state == State::ready)
+          resume(block, i);
     }
   }
+  if (!block.fault.empty()) return false;
+  int alive = 0, held = 0;
+  for (int i = 0; i < block.threads; ++i) {
+    const State s = block.fibers[size_t(i)].state;
+    alive += s != State::returned, held += s == State::at_wait;
+  }
+  if (alive == held) return false;
+  open_barriers(block);
+  if (wakes != block.wakes) return true;
+  if (held == 0) block.fault = stuck(block);  // else it waits for threads that are held
+  return false;
 }
 
 std::string last_fault_line;
 
 }  // namespace
 
-int lane() { return block.running % 32; }
+int lane() { return now->running % 32; }
 
 void barrier(const char* name) {
   Fiber& f = self();
@@ -238,16 +332,16 @@ void named_barrier(int id, int threads) {
 void together(unsigned mask, void* mine, const char* name,
               void (*complete)(void* const* lanes, unsigned mask)) {
   Fiber& f = self();
-  const int warp = block.running / 32 * 32;
+  const int warp = now->running / 32 * 32;
   // Lanes past the end of the block do not exist, but a mask may name them.
-  if (block.threads - warp < 32) mask &= (1u << (block.threads - warp)) - 1;
+  if (now->threads - warp < 32) mask &= (1u << (now->threads - warp)) - 1;
   if (!(mask >> lane() & 1)) stop("%s: lane %d is not in its own mask %08x", name, lane(), mask);
   f.state = State::in_warp, f.where = name, f.mask = mask, f.mine = mine;
-  if (++block.waiting[warp / 32] < __builtin_popcount(mask)) return back_to_scheduler();
+  if (++now->waiting[warp / 32] < __builtin_popcount(mask)) return back_to_scheduler();
   void* lanes[32] = {};
   for (int l = 0; l < 32; ++l) {
     if (!(mask >> l & 1)) continue;
-    const Fiber& other = block.fibers[size_t(warp + l)];
+    const Fiber& other = now->fibers[size_t(warp + l)];
     const bool with_us = other.state == State::in_warp && other.mask == mask &&
                          (other.where == name || !std::strcmp(other.where, name));
     if (!with_us) return back_to_scheduler();
@@ -255,18 +349,33 @@ void together(unsigned mask, void* mine, const char* name,
   }
   complete(lanes, mask);
   for (int l = 0; l < 32; ++l)
-    if (mask >> l & 1) block.fibers[size_t(warp + l)].state = State::ready;
-  block.waiting[warp / 32] -= __builtin_popcount(mask);
-  ++block.wakes;
+    if (mask >> l & 1) now->fibers[size_t(warp + l)].state = State::ready;
+  now->waiting[warp / 32] -= __builtin_popcount(mask);
+  ++now->wakes;
 }
 
-void waited() { block.waited = true; }
+void wait_for_previous() {
+  Fiber& f = self();
+  f.waited = true;
+  if (!now->held) return;
+  f.state = State::at_wait, f.where = "wait_for_previous";
+  back_to_scheduler();
+}
 
-void* dynamic_shared() { return block.shared; }
+void* dynamic_shared() { return now->shared; }
 
+// Calls memcpy through a pointer, so that AddressSanitizer checks the copy although this file is
+// built without it.
+static void copy_bytes(const Copy& c) {
+  static void* (*const volatile copy)(void*, const void*, size_t) = std::memcpy;
+  copy(c.to, c.from, 16);
+}
 void copy_later(void* shared, const void* global) {
   if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) & 15)
     stop("cp.async: addresses are not 16-byte aligned");
+  Modes& m = modes();
+  if (m.copies == Copies::at_once || (m.copies == Copies::random && m.random(2) == 0))
+    return copy_bytes({shared, global});
   Fiber& f = self();
   if (f.copies.empty()) f.copies.emplace_back();
   f.copies.back().push_back({shared, global});
@@ -278,11 +387,8 @@ void commit_copies() {
 }
 void wait_copies(int left) {
   Fiber& f = self();
-  // Calls memcpy through a pointer, so that AddressSanitizer checks the copy although this file is
-  // built without it.
-  static void* (*const volatile copy)(void*, const void*, size_t) = std::memcpy;
   while (int(f.copies.size()) - 1 > left) {
-    for (const Copy& c : f.copies.front()) copy(c.to, c.from, 16);
+    for (const Copy& c : f.copies.front()) copy_bytes(c);
     f.copies.erase(f.copies.begin());
   }
 }
@@ -293,46 +399,87 @@ void stop(const char* format, ...) {
   va_start(args, format);
   std::vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  block.fault = line;
+  now->fault = line;
   self().state = State::returned;
   back_to_scheduler();
   std::abort();
 }
 
-bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent,
-              const std::function<void()>& kernel) {
-  make_stacks();
-  block.threads = int(size.x * size.y * size.z);
-  block.kernel = &kernel;
-  block.fault.clear();
-  block.waited = false;
-  gridDim = grid, blockDim = size;
-  // Allocate exactly the requested size, so that any access beyond it is found.
-  void* shared = nullptr;
-  if (posix_memalign(&shared, 128, shared_bytes + 1)) std::abort();
-  block.shared = static_cast<char*>(shared);
-  for (int i = 0; i < block.threads; ++i)
-    block.fibers[size_t(i)].index = {unsigned(i) % size.x, unsigned(i) / size.x % size.y,
-                                     unsigned(i) / (size.x * size.y)};
-  for (unsigned z = 0; z < grid.z && block.fault.empty(); ++z)
-    for (unsigned y = 0; y < grid.y && block.fault.empty(); ++y)
-      for (unsigned x = 0; x < grid.x && block.fault.empty(); ++x) {
-        blockIdx = {x, y, z};
-        // floats that are read before they are written are NaN
-        std::memset(block.shared, 0xFF, shared_bytes);
-        run_block();
-      }
-  std::free(shared);
-  if (dependent && !block.waited && block.fault.empty())
-    block.fault = "the kernel never waits for the kernels before it.";
-  if (block.fault.empty()) return true;
-  last_fault_line = "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
-                    ", " + std::to_string(blockIdx.z) + "): " + block.fault;
-  std::fprintf(stderr, "cuda shim: %s\n", last_fault_line.c_str());
+struct Running::Impl {
+  Grid grid;
+  std::vector<uint32_t> order;  // of the blocks; empty: as they are numbered
+  size_t next = 0, count;
+  std::unique_ptr<Block> first;  // held at its waits
+  std::string fault;
+  uint3 fault_at;
+
+  explicit Impl(const Grid& g) : grid(g), count(size_t(g.blocks.x) * g.blocks.y * g.blocks.z) {
+    if (modes().shuffled) {
+      for (size_t i = 0; i < count; ++i) order.push_back(uint32_t(i));
+      for (size_t i = count; i > 1; --i)
+        std::swap(order[i - 1], order[modes().random(uint32_t(i))]);
+    }
+    if (!grid.dependent) return;
+    first = start(true);
+    while (step(*first)) {
+    }
+  }
+  std::unique_ptr<Block> start(bool held) {
+    const unsigned i = unsigned(order.empty() ? next : order[next]);
+    ++next;
+    auto block = take_block();
+    begin(
+        *block, grid,
+        {i % grid.blocks.x, i / grid.blocks.x % grid.blocks.y, i / (grid.blocks.x * grid.blocks.y)},
+        held);
+    return block;
+  }
+  void close(std::unique_ptr<Block> block) {
+    if (fault.empty() && !block->fault.empty()) fault = block->fault, fault_at = block->index;
 #if defined(CHASKI_ADDRESS_SANITIZER)
-  for (int i = 0; i < block.threads; ++i)
-    __asan_unpoison_memory_region(block.fibers[size_t(i)].stack, kStack);
+    if (!block->fault.empty())
+      for (int i = 0; i < block->threads; ++i)
+        __asan_unpoison_memory_region(block->fibers[size_t(i)].stack, kStack);
 #endif
+    end(std::move(block));
+  }
+  void run() {
+    std::vector<std::unique_ptr<Block>> turns;  // blocks that run in turns
+    if (first) {
+      first->held = false;
+      for (int i = 0; i < first->threads; ++i)
+        if (Fiber& f = first->fibers[size_t(i)]; f.state == State::at_wait) f.state = State::ready;
+      turns.push_back(std::move(first));
+    }
+    const size_t together = modes().shuffled ? 2 : 1;
+    while (fault.empty() && (!turns.empty() || next < count)) {
+      while (turns.size() < together && next < count) turns.push_back(start(false));
+      for (size_t i = 0; i < turns.size();) {
+        enter(*turns[i], false);
+        if (turns[i]->fault.empty() && step(*turns[i])) {
+          ++i;
+          continue;
+        }
+        close(std::move(turns[i]));
+        turns.erase(turns.begin() + long(i));
+      }
+    }
+    for (auto& block : turns) close(std::move(block));
+  }
+};
+
+Running::Running(const Grid& grid) : impl_(std::make_unique<Impl>(grid)) {}
+Running::~Running() {
+  if (impl_->first) impl_->close(std::move(impl_->first));
+}
+
+bool Running::finish() {
+  impl_->run();
+  if (impl_->fault.empty()) return true;
+  const uint3 at = impl_->fault_at;
+  last_fault_line = "block (" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " +
+                    std::to_string(at.z) + "): " + impl_->fault;
+  std::fprintf(stderr, "cuda shim: %s\n", last_fault_line.c_str());
   return false;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "tests/cuda_shim/vectors.h"
 
@@ -29,7 +30,8 @@ void named_barrier(int id, int threads);
 void together(unsigned mask, void* mine, const char* name,
               void (*complete)(void* const* lanes, unsigned mask));
 
-void waited();  // griddepcontrol.wait: a kernel that may start early must call it
+// griddepcontrol.wait. Every thread of a kernel that may start early must call it.
+void wait_for_previous();
 
 void* dynamic_shared();  // of the running block; 128-byte aligned, poisoned before each block
 
@@ -44,11 +46,29 @@ void wait_copies(int left);
 
 // --- For the runtime ---
 
-// Runs kernel() as every thread of every block. Returns false, after a message on stderr, if
-// threads of a block wait for ever, or if `dependent` is set and no thread waited for the previous
-// kernels.
-bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool dependent,
-              const std::function<void()>& kernel);
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared = 0;       // dynamic shared memory, bytes
+  bool dependent = false;  // may start before the kernel in front of it has ended
+  std::function<void()> kernel;
+};
+
+// A grid that is running. If it is dependent, its first block runs up to its waits when it is made:
+// before the kernel in front of it has run at all. So what it reads too early is old.
+class Running {
+ public:
+  explicit Running(const Grid& grid);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  // Runs the rest. Returns false, after a message on stderr, if threads of a block wait for ever,
+  // or if the grid is dependent and a thread did not wait for the kernels before it.
+  bool finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 const char* last_fault();  // the message
 
 }  // namespace shim

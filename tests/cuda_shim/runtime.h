@@ -1,6 +1,8 @@
 // The runtime API as far as chaski calls it. A stream is a queue whose work runs when the host
 // waits for it, never earlier. So a result that is read too early is the poison that fills device
-// memory. Captured calls are kept and run at each replay.
+// memory. Captured calls are kept and run at each replay. Streams, events and memory belong to the
+// device that was current when they were made. During capture, calls that allocate memory or wait
+// fail, as on a device.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -16,10 +18,14 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
 };
 const char* cudaGetErrorName(cudaError_t);
 const char* cudaGetErrorString(cudaError_t);
@@ -60,8 +66,22 @@ struct Graph;
 void show_devices(int n);
 // The memory of a device; cudaMalloc fails beyond it.
 void set_device_memory(size_t bytes);
+// The CUDA version that the driver supports: 1000 major + 10 minor.
+void set_driver_version(int version);
+// Devices that have a context: they were made current, and were not reset since.
+int contexts();
+// Calls of cudaMemcpyAsync and cudaMemcpy2DAsync so far.
+long copies();
 
-cudaError_t enqueue(Stream* stream, std::function<cudaError_t()> work);
+// One work of a stream: a kernel, or a call.
+struct Work {
+  std::function<cudaError_t()> run;
+  std::shared_ptr<Grid> grid;
+};
+cudaError_t enqueue(Stream* stream, Work work);
+cudaError_t launch_grid(Stream* stream, Grid grid);
+// Whether the current device's profile allows such a launch.
+cudaError_t check_launch(const Stream* stream, const void* kernel, size_t dynamic, bool dependent);
 }  // namespace shim
 
 using cudaStream_t = shim::Stream*;
@@ -70,8 +90,11 @@ using cudaGraph_t = shim::Graph*;
 using cudaGraphExec_t = shim::Graph*;
 struct cudaDeviceProp {
   char name[256];
-  size_t totalGlobalMem;
+  size_t totalGlobalMem, sharedMemPerBlockOptin;
   int major, minor, multiProcessorCount;
+};
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes;  // static shared memory
 };
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -83,7 +106,10 @@ struct cudaLaunchConfig_t {
 
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceReset();
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
@@ -95,6 +121,8 @@ cudaError_t cudaMallocHost(void** p, size_t bytes);
 cudaError_t cudaFreeHost(void* p);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags);
@@ -117,6 +145,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 
 // Arguments are copied when the call is made, as on a device.
 template <class... P, class... A>
@@ -125,14 +154,15 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                 "kernel arguments are copied as bytes");
   const cudaLaunchConfig_t c = *config;
   const unsigned threads = c.blockDim.x * c.blockDim.y * c.blockDim.z;
-  if (threads == 0 || threads > 1024 || c.gridDim.y > 65535 || c.gridDim.z > 65535 ||
-      c.dynamicSmemBytes > 227 * 1024)
+  if (threads == 0 || threads > 1024 || c.gridDim.y > 65535 || c.gridDim.z > 65535)
     return cudaErrorInvalidValue;
   const bool dependent = c.numAttrs > 0 && c.attrs[0].val.programmaticStreamSerializationAllowed;
-  return shim::enqueue(
-      c.stream, [c, dependent, kernel, arguments = std::tuple<P...>(a...)]() mutable {
-        const bool fine = shim::run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, dependent,
-                                         [&] { std::apply(kernel, arguments); });
-        return fine ? cudaSuccess : cudaErrorLaunchFailure;
-      });
+  if (const cudaError_t e = shim::check_launch(c.stream, reinterpret_cast<const void*>(kernel),
+                                               c.dynamicSmemBytes, c.numAttrs > 0);
+      e != cudaSuccess)
+    return e;
+  return shim::launch_grid(c.stream, {c.gridDim, c.blockDim, c.dynamicSmemBytes, dependent,
+                                      [kernel, arguments = std::tuple<P...>(a...)]() mutable {
+                                        std::apply(kernel, arguments);
+                                      }});
 }
