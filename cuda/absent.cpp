@@ -10,7 +10,8 @@ bool cuda_can_draw(const CudaDraw&) { return false; }
 uint64_t cuda_bytes_needed(std::span<const Weight* const>, const CudaOptions&, uint64_t) {
   return 0;
 }
-uint64_t cuda_working_bytes(Graph, const Batch&, const StateLayout&, int) { return 0; }
+void CudaWorking::add(Graph, const Batch&, const StateLayout&) {}
+uint64_t CudaWorking::bytes() const { return 0; }
 
 std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*>,
                                                const CudaOptions& options) {

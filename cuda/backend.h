@@ -24,13 +24,15 @@ struct CudaDevice {
   size_t total_bytes = 0, free_bytes = 0;  // filled only if asked for
   int major = 0, minor = 0;                // compute capability
   int multiprocessors = 0;
+  size_t shared_limit = 0;  // shared memory of a block, at most
 };
 struct CudaDevices {
   std::vector<CudaDevice> list;
   std::string why_none;  // one clause if the list is empty: "no CUDA-capable device is detected"
 };
 // Lists the devices that chaski has kernels for (compute capability 8.0 and later). Asking for free
-// memory initializes each device, which takes a while.
+// memory initializes each device, which takes a while and some hundred megabytes of it. Of several
+// devices, only those that a CudaBackend uses and the one with the most free memory stay so.
 CudaDevices cuda_devices(bool ask_free = false);
 
 // How a token is drawn on the device: those settings of engine/sampling/sampler.h that need no
@@ -56,10 +58,14 @@ class CudaPlan {
   virtual size_t kernels() const = 0;
 };
 
+// Up to this number of tokens a pass splits contexts over the device, which takes more memory.
+constexpr int kCudaSplitTokens = 32;
+
 struct CudaOptions {
   int device = 0;
-  int context = 0;    // positions a sequence can have, at most
-  int max_batch = 0;  // tokens of a pass, at most
+  size_t shared_limit = 0;  // the device's
+  int context = 0;          // positions a sequence can have, at most
+  int max_batch = 0;        // tokens of a pass, at most
   StateLayout states;
   // For each pool of states: the pages that are required, and the pages that are wanted if they
   // fit.
@@ -67,8 +73,7 @@ struct CudaOptions {
     int64_t least = 0, wanted = 0;
   };
   std::vector<Pages> pages;
-  // bytes kept free for passes: the maximum of cuda_working_bytes() over their graphs
-  uint64_t working = 0;
+  uint64_t working = 0;  // bytes kept free for passes: CudaWorking::bytes()
 };
 
 // Bytes that must be free on a device of `device_bytes` before a CudaBackend can open these
@@ -77,12 +82,23 @@ struct CudaOptions {
 uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& options,
                            uint64_t device_bytes);
 
-// The further bytes that passes over this graph need: activations, partial sums, candidates of
-// draws, angles. `batch` is as in Plan's constructor. `states` is the layout on the device; its
-// pools may have no addresses. Throws Error(device) for an op or format without a kernel. Does not
-// use a device.
-uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& states,
-                            int context);
+// The further bytes that passes need: activations, partial sums, candidates of draws, angles. Each
+// kind is allocated for the pass that needs the most of it, and stays. Does not use a device.
+class CudaWorking {
+ public:
+  CudaWorking(int context, size_t shared_limit) : context_(context), shared_limit_(shared_limit) {}
+  // Adds passes over this graph. `batch` is as in Plan's constructor. `states` is the layout on the
+  // device; its pools may have no addresses. Throws Error(device) for an op or format without a
+  // kernel.
+  void add(Graph graph, const Batch& batch, const StateLayout& states);
+  uint64_t bytes() const;
+
+ private:
+  int context_;
+  size_t shared_limit_;
+  uint64_t arena_ = 0, draw_ = 0, scratch_[Ops::kCount] = {};
+  std::vector<RopeSpec> ropes_;
+};
 
 // Measured limits of the device at this moment. The arithmetic uses the instructions of chaski's
 // kernels.

@@ -1,6 +1,9 @@
 // Lists the GPUs, or says in one clause why there are none.
+#include <algorithm>
+
 #include "cuda/backend.h"
 #include "cuda/device/launch.cuh"
+#include "cuda/device/use.h"
 
 namespace chaski {
 
@@ -12,8 +15,22 @@ CudaDevice describe(int index) {
   CudaDevice d;
   d.index = index, d.name = p.name, d.total_bytes = p.totalGlobalMem, d.major = p.major,
   d.minor = p.minor;
-  d.multiprocessors = p.multiProcessorCount;
+  d.multiprocessors = p.multiProcessorCount, d.shared_limit = p.sharedMemPerBlockOptin;
   return d;
+}
+
+std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
+
+std::string why_none(cudaError_t status) {
+  cudaGetLastError();
+  int driver = 0, runtime = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    return "there is no NVIDIA driver";
+  // A driver runs every runtime of its own major version.
+  if (status == cudaErrorInsufficientDriver && cudaRuntimeGetVersion(&runtime) == cudaSuccess)
+    return fmt::format("the NVIDIA driver supports CUDA {}, expected {} or later", version(driver),
+                       version(runtime / 1000 * 1000));
+  return cudaGetErrorString(status);
 }
 
 }  // namespace
@@ -22,10 +39,7 @@ CudaDevices cuda_devices(bool ask_free) {
   CudaDevices all;
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    cudaGetLastError();
-    int driver = 0;
-    const bool asked = cudaDriverGetVersion(&driver) == cudaSuccess;
-    all.why_none = asked && driver == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(status);
+    all.why_none = why_none(status);
     return all;
   }
   for (int i = 0; i < count; ++i) {
@@ -40,6 +54,11 @@ CudaDevices cuda_devices(bool ask_free) {
       check_cuda(cudaMemGetInfo(&d.free_bytes, &d.total_bytes), "cudaMemGetInfo");
     }
     all.list.push_back(d);
+  }
+  if (ask_free && all.list.size() > 1) {
+    const auto most = std::ranges::max_element(all.list, {}, &CudaDevice::free_bytes);
+    for (const CudaDevice& d : all.list)
+      if (d.index != most->index) DeviceUse::if_unused(d.index, [&] { reset_device(d.index); });
   }
   if (count == 0) all.why_none = "no CUDA-capable device is detected";
   return all;

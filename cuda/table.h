@@ -96,18 +96,19 @@ struct LaunchContext {
   int context = 0;  // positions a sequence can have, at most: bounds a grid
   int multiprocessors = 1;
   size_t shared_limit = 48 * 1024;  // dynamic shared memory of a block, at most
-  // At least scratch(op, args, context) bytes, 256-byte aligned. All steps with this op in all
-  // plans share it; they run one after another. It is zero before the first of them. Counters that
-  // a kernel leaves at zero need no clearing.
+  // At least scratch(op, args, context, shared_limit) bytes, 256-byte aligned. All steps with this
+  // op in all plans share it; they run one after another. It is zero before the first of them.
+  // Counters that a kernel leaves at zero need no clearing.
   std::byte* scratch = nullptr;
 };
 
 struct CudaEntry {
   void (*launch)(const AnyOp&, const OpArgs&, const LaunchContext&) = nullptr;
-  // Returns false if there is no kernel for this op over these formats. Shapes, formats and
-  // args.batch are set; data are not.
-  bool (*supports)(const AnyOp&, const OpArgs&) = nullptr;
-  size_t (*scratch)(const AnyOp&, const OpArgs&, int context) = nullptr;
+  // Returns false if there is no kernel for this op over these formats, or if it needs more shared
+  // memory than the device's LaunchContext::shared_limit. Shapes, formats and args.batch are set;
+  // data are not.
+  bool (*supports)(const AnyOp&, const OpArgs&, size_t shared_limit) = nullptr;
+  size_t (*scratch)(const AnyOp&, const OpArgs&, int context, size_t shared_limit) = nullptr;
 };
 
 // The entry of an op. The file of its kernel makes it (entry.h); an op without an entry does not

@@ -1,9 +1,12 @@
-// The attention kernel. With few tokens (decode, a verification pass of draft tokens) the context
-// is split over blocks: one chunk of 256 positions a block. The last block of a query to finish
-// merges all chunks in order. With many tokens there are enough blocks, so each block walks its
-// chunks itself. Both ways take the same steps and give the same bits. The plan fixes the grid; a
-// block whose chunk the sequence has not reached returns at once.
+// The attention kernel. With few tokens (decode, a verification pass of draft tokens) the chunks of
+// 256 positions are dealt over as many blocks as the device runs at once. The last block of a query
+// to finish merges all chunks in order. With many tokens there are enough blocks, so each block
+// walks all its chunks itself. Both ways take the same steps and give the same bits. The plan fixes
+// the grid; a block whose first chunk the sequence has not reached returns at once.
+#include <algorithm>
+
 #include "cuda/attention/attention.cuh"
+#include "cuda/backend.h"
 #include "cuda/entry.h"
 #include "cuda/rows/kv_store.cuh"
 
@@ -12,7 +15,7 @@ namespace {
 
 constexpr int kMostWidth = 512;  // channels of a head, at most
 constexpr int kMostHeads = 512;
-constexpr int kSplitTokens = 32;  // up to this number of tokens the context is split
+constexpr int kSplitTokens = kCudaSplitTokens;  // up to this number of tokens
 // shared memory in addition to AttentionShared: the flag of store_partial(), aligned
 constexpr size_t kFlagBytes = 128;
 
@@ -49,12 +52,11 @@ __device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const Q
     merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
 }
 
-// Computes one chunk of a split context and writes its result to memory. Returns true in the block
-// that finds all other chunks of the tile done.
+// Computes one chunk of a split context and writes its result to memory.
 template <int kUnits, class F>
-__device__ __forceinline__ bool store_partial(const AttentionArgs& a, const QueryTile& tile,
+__device__ __forceinline__ void store_partial(const AttentionArgs& a, const QueryTile& tile,
                                               const AttentionShared<F>& s, Stages<F>& stages,
-                                              int chunk, int chunks) {
+                                              int chunk) {
   const auto partial = [&](int q) {
     return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
   };
@@ -63,58 +65,110 @@ __device__ __forceinline__ bool store_partial(const AttentionArgs& a, const Quer
   });
   weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
                        [&](int q, int c, float value) { partial(q)[4 + c] = value; });
-  __threadfence();
+}
+
+// Returns true in the block that finds the tile's other blocks done. The barrier orders the writes
+// of all threads before the fence of one.
+__device__ __forceinline__ bool is_last(const AttentionArgs& a, int blocks) {
   __syncthreads();
   __shared__ bool last;
-  unsigned* counter = a.counters + int64_t(blockIdx.x) * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) {
-    last = atomicAdd(counter, 1u) + 1 == unsigned(chunks);
+    unsigned* counter = a.counters + int64_t(blockIdx.x) * gridDim.y + blockIdx.y;
+    __threadfence();
+    last = atomicAdd(counter, 1u) + 1 == unsigned(blocks);
     if (last) *counter = 0;
+    __threadfence();
   }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
+
+// Chunks that are merged between barriers, and values that a thread asks for before it uses them.
+constexpr int kMergeChunks = 32, kMergeAhead = 16;
+struct MergeRoom {  // in the first stage, which is free by now
+  float most[kMergeChunks][kMostQueries], sum[kMergeChunks][kMostQueries];
+  float keep[kMergeChunks][kMostQueries], take[kMergeChunks][kMostQueries];
+};
+static_assert(sizeof(MergeRoom) <= kStageBytes);
 
 template <class F>
 __device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile,
                                                const AttentionShared<F>& s, int first, int last) {
-  for (int chunk = first; chunk <= last; ++chunk) {
+  auto& room = *reinterpret_cast<MergeRoom*>(s.stages);
+  const int count = tile.count(), step = a.kv.v_dim + 4;
+  const auto partial = [&](int q, int chunk) {
+    return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
+  };
+  clear_totals(a, tile, s);
+  for (int from = first; from <= last; from += kMergeChunks) {
+    const int chunks = min(kMergeChunks, last + 1 - from);
     __syncthreads();
-    if (int(threadIdx.x) < tile.count()) {
-      const float* from =
-          a.partial_of(tile.token_of(threadIdx.x), tile.head_of(threadIdx.x), chunk);
-      merge_sums(s, threadIdx.x, __ldcg(from), __ldcg(from + 1));
+    for (int i = threadIdx.x; i < chunks * count; i += kChunk) {
+      const int k = i / count, q = i % count;
+      const float* at = partial(q, from + k);
+      room.most[k][q] = __ldcg(at), room.sum[k][q] = __ldcg(at + 1);
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < tile.count() * a.kv.v_dim; i += kChunk) {
+    for (int i = threadIdx.x; i < chunks * count; i += kChunk) {
+      const int k = i / count, q = i % count;
+      float before = s.maximum[q];
+      for (int j = 0; j < k; ++j) before = before > room.most[j][q] ? before : room.most[j][q];
+      const MergeFactors f(before, room.most[k][q], room.sum[k][q]);
+      room.keep[k][q] = f.keep, room.take[k][q] = f.take;
+    }
+    __syncthreads();
+    if (int(threadIdx.x) < count) {
+      const int q = threadIdx.x;
+      float most = s.maximum[q], sum = s.sum[q];
+      for (int k = 0; k < chunks; ++k) {
+        most = most > room.most[k][q] ? most : room.most[k][q];
+        sum = sum * room.keep[k][q] + room.sum[k][q] * room.take[k][q];
+      }
+      s.maximum[q] = most, s.sum[q] = sum;
+    }
+    for (int i = threadIdx.x; i < count * a.kv.v_dim; i += kChunk) {
       const int q = i / a.kv.v_dim, c = i % a.kv.v_dim;
-      merge_value(s, q, c, __ldcg(a.partial_of(tile.token_of(q), tile.head_of(q), chunk) + 4 + c));
+      const float* at = partial(q, from) + 4 + c;
+      float total = s.total_of(q, c);
+      for (int k = 0; k < chunks; k += kMergeAhead) {
+        float value[kMergeAhead];
+#pragma unroll
+        for (int j = 0; j < kMergeAhead; ++j)
+          value[j] = k + j < chunks ? __ldcg(at + int64_t(k + j) * step) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < kMergeAhead; ++j)
+          if (k + j < chunks)
+            total = merged_value(total, value[j], room.keep[k + j][q], room.take[k + j][q]);
+      }
+      s.total_of(q, c) = total;
     }
   }
 }
 
-// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits is 1 except for wide heads,
-// which need more registers for their sums.
+// Grid: (tokens, KV heads * pieces of a group, blocks that share the chunks). kUnits is 1 except
+// for wide heads, which need more registers for their sums.
 template <class F, int kUnits>
 __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   wait_for_previous();
   start_next();
   QueryTile tile;
   if (!find_tile(a, tile)) return;
-  const int first = tile.low / kChunk, last = tile.high / kChunk;
-  int from = first, to = last;
-  if (a.partial) from = to = first + int(blockIdx.z);
+  const int first = tile.low / kChunk, last = tile.high / kChunk, step = gridDim.z;
+  const int from = first + int(blockIdx.z);
   if (from > last) return;
 
   const AttentionShared<F> s(dynamic_shared<std::byte>(), a);
-  Stages<F> stages(a, tile, s, from, to);
+  Stages<F> stages(a, tile, s, from, last, step);
   load_queries(a, tile, s);
   if (a.partial && first < last) {
-    if (!store_partial<kUnits>(a, tile, s, stages, from, last - first + 1)) return;
+    for (int chunk = from; chunk <= last; chunk += step)
+      store_partial<kUnits>(a, tile, s, stages, chunk);
+    if (!is_last(a, min(step, last - first + 1))) return;
     merge_partials(a, tile, s, first, last);
   } else {
-    for (int chunk = from; chunk <= to; ++chunk) {
+    __syncthreads();
+    clear_totals(a, tile, s);
+    for (int chunk = from; chunk <= last; chunk += step) {
       weights_of_chunk(a, tile, s, stages, chunk,
                        [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
       weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
@@ -134,44 +188,81 @@ struct AttentionKernel {
   // The size does not depend on the number of tokens or heads. The steps of all plans share this
   // memory and must find each other's counters at zero.
   static constexpr size_t kCounterBytes = kSplitTokens * kMostHeads * sizeof(unsigned);
-  static bool supports(const Attention& op, const OpArgs& a) {
+  // What the shape of a block depends on.
+  static AttentionArgs sizes(const Attention& op, const OpArgs& a) {
+    AttentionArgs args{};
+    args.kv = kv_state(view(op, a), {});
+    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
+    return args;
+  }
+  static size_t shape_bytes(const Attention& op, const OpArgs& a, size_t limit, bool in_memory) {
+    AttentionArgs args = sizes(op, a);
+    size_t bytes = 0;
+    KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
+      if constexpr (kHasPages<F>) bytes = shape<F>(args, limit, split(a), in_memory);
+    });
+    return bytes;
+  }
+  static bool supports(const Attention& op, const OpArgs& a, size_t limit) {
     // An encoder's attention has no kernel here yet.
     return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
            op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
-           is_addressable(view(op, a));
+           is_addressable(view(op, a)) &&
+           (shape_bytes(op, a, limit, false) > 0 || shape_bytes(op, a, limit, true) > 0);
   }
-  static size_t scratch(const Attention& op, const OpArgs& a, int context) {
-    if (!split(a)) return 0;
-    return kCounterBytes + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
-                               (op.kv.v_dim + 4) * sizeof(float);
+  // Bytes of the totals in memory if shared memory has no room for them.
+  static size_t totals_bytes(const Attention& op, const OpArgs& a, size_t limit) {
+    if (shape_bytes(op, a, limit, false) > 0) return 0;
+    return size_t(a.in[0].shape.rows) * op.heads * op.kv.v_dim * sizeof(float);
+  }
+  static size_t scratch(const Attention& op, const OpArgs& a, int context, size_t limit) {
+    const size_t totals = totals_bytes(op, a, limit);
+    if (!split(a)) return totals ? kCounterBytes + totals : 0;
+    return kCounterBytes + totals +
+           size_t(a.in[0].shape.rows) * op.heads * chunks(context) * (op.kv.v_dim + 4) *
+               sizeof(float);
   }
   // Chooses as many queries a block as there are and as memory allows. Stages: as many as memory
-  // allows if there are few blocks, which wait for bytes; two if there are many blocks.
+  // allows if there are few blocks, which wait for bytes; two if there are many blocks. Returns the
+  // bytes of shared memory, or 0 if nothing fits. in_memory: the totals are not in shared memory.
   template <class F>
-  static size_t shape(AttentionArgs& args, size_t limit) {
-    size_t bytes = 0;
+  static size_t shape(AttentionArgs& args, size_t limit, bool split, bool in_memory) {
+    static float elsewhere;
+    float* const totals = args.totals;
     for (const auto& [queries, buffers] :
          {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
-      if ((queries == 32 && args.tokens * args.group <= 16) ||
-          (buffers == kManyBuffers && !args.partial))
+      if ((queries == 32 && args.tokens * args.group <= 16) || (buffers == kManyBuffers && !split))
         continue;
       args.queries = queries, args.buffers = buffers;
-      bytes = AttentionShared<F>(nullptr, args).bytes;
-      if (bytes + kFlagBytes <= limit) break;
+      args.totals = in_memory ? &elsewhere : nullptr;
+      const size_t bytes = AttentionShared<F>(nullptr, args).bytes;
+      args.totals = in_memory ? totals : nullptr;
+      if (bytes + kFlagBytes > limit) continue;
+      args.heads_a_block = args.group < args.queries ? args.group : args.queries;
+      args.run = args.queries / args.heads_a_block;
+      return bytes;
     }
-    args.heads_a_block = args.group < args.queries ? args.group : args.queries;
-    args.run = args.queries / args.heads_a_block;
-    return bytes;
+    return 0;
+  }
+  // Blocks that share the chunks of a tile: as many as the device runs at once, if each run of
+  // tokens is a tile. most: chunks of a tile, at most.
+  static int sharing_blocks(const AttentionArgs& args, const LaunchContext& c, size_t shared,
+                            int most) {
+    constexpr size_t kReserved = 1024;  // shared memory of a block that the driver takes
+    const int together = 2 * (shared + kReserved) <= c.shared_limit + kReserved ? 2 : 1,
+              tiles = (args.tokens + args.run - 1) / args.run * args.kv.heads * args.pieces(),
+              blocks = (together * c.multiprocessors + tiles - 1) / tiles;
+    return std::min(blocks, most);
   }
   template <class F>
   static void launch_over(const Attention& op, AttentionArgs args, const LaunchContext& c) {
-    const size_t shared = shape<F>(args, c.shared_limit);
+    const size_t shared = shape<F>(args, c.shared_limit, args.partial, args.totals);
     // With a window, a run of tokens sees at most this number of chunks, at any position.
     int most = chunks(c.context);
     if (op.kv.window > 0 && (op.kv.window + args.run - 2) / kChunk + 2 < most)
       most = (op.kv.window + args.run - 2) / kChunk + 2;
     const dim3 grid(unsigned(args.tokens), unsigned(op.kv.heads * args.pieces()),
-                    args.partial ? unsigned(most) : 1);
+                    args.partial ? unsigned(sharing_blocks(args, c, shared, most)) : 1);
     // head width up to which a warp has one unit
     constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;
     const auto kernel =
@@ -179,17 +270,19 @@ struct AttentionKernel {
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
   }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
-    AttentionArgs args{};
+    AttentionArgs args = sizes(op, a);
     args.kv = kv_state(view(op, a), c.batch), args.batch = c.batch;
     args.kv.scales = op.scaled_keys ? a.in[1].floats() : nullptr;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
-    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
     args.window = op.kv.window, args.chunked = op.kv.chunked;
     args.scale = op.scale, args.soft_cap = op.soft_cap;
     args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[op.sinks_at()].floats() : nullptr;
+    // scratch: counters, totals, results of chunks
+    const size_t totals = totals_bytes(op, a, c.shared_limit);
+    if (totals) args.totals = reinterpret_cast<float*>(c.scratch + kCounterBytes);
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
-      args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes);
+      args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes + totals);
       args.chunks = chunks(c.context);
     }
     KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {

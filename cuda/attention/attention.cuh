@@ -110,9 +110,21 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
       s.factor[q] = __uint_as_float(uint32_t(exponent) << 23) * (a.scale * Keys<F>::kScale);
       s.slope[q] = a.max_bias > 0 && real ? slope_of(a, tile.head_of(q)) : 0;
       s.maximum[q] = -INFINITY, s.sum[q] = 0;
+      if (s.total_row)
+        s.total_row[q] = a.totals + (int64_t(tile.token_of(real ? q : 0)) * a.heads +
+                                     tile.head_of(real ? q : 0)) *
+                                        a.kv.v_dim;
     }
   }
-  for (int i = threadIdx.x; i < s.v_pad * s.total_stride; i += kChunk) s.total[i] = 0;
+}
+
+// Only the block that merges a tile's chunks may have totals. It waits at a barrier before the call
+// and before the first use.
+template <class F>
+__device__ __forceinline__ void clear_totals(const AttentionArgs& a, const QueryTile& tile,
+                                             const AttentionShared<F>& s) {
+  for (int i = threadIdx.x; i < tile.count() * a.kv.v_dim; i += kChunk)
+    s.total_of(i / a.kv.v_dim, i % a.kv.v_dim) = 0;
 }
 
 // A warp's scores of a chunk, for pages `warp` and warp + 8: [page][8 queries], in the order that
@@ -245,23 +257,34 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
   if (int(threadIdx.x) < a.queries) s.chunk_sum[threadIdx.x] = join_warps(s, threadIdx.x, plus);
 }
 
-// One thread computes how query q's total changes when a chunk with this maximum and sum is merged.
-// A chunk of which the query sees nothing changes nothing.
+// How a query's total changes when a chunk is merged: factors of the total and of the chunk's
+// values. A chunk of which the query sees nothing changes nothing. before: the maximum of the
+// chunks before it.
+struct MergeFactors {
+  float maximum, keep, take;
+  __device__ __forceinline__ MergeFactors(float before, float most, float sum) {
+    maximum = before > most ? before : most;
+    const bool any = most > -INFINITY || sum != 0;
+    keep = any ? exp_fixed(before - maximum) : 1.0f;
+    take = any ? exp_fixed(most - maximum) : 0.0f;
+  }
+};
+__device__ __forceinline__ float merged_value(float total, float value, float keep, float take) {
+  return take != 0.0f || keep != 1.0f ? fmaf(value, take, total * keep) : total;
+}
+// One thread merges the maximum and sum of a chunk.
 template <class F>
 __device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most,
                                            float sum) {
-  const float merged = s.maximum[q] > most ? s.maximum[q] : most;
-  const bool any = most > -INFINITY || sum != 0;
-  s.keep[q] = any ? exp_fixed(s.maximum[q] - merged) : 1.0f;
-  s.take[q] = any ? exp_fixed(most - merged) : 0.0f;
-  s.sum[q] = s.sum[q] * s.keep[q] + sum * s.take[q];
-  s.maximum[q] = merged;
+  const MergeFactors f(s.maximum[q], most, sum);
+  s.keep[q] = f.keep, s.take[q] = f.take;
+  s.sum[q] = s.sum[q] * f.keep + sum * f.take;
+  s.maximum[q] = f.maximum;
 }
 template <class F>
 __device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, int c,
                                             float value) {
-  if (s.take[q] != 0.0f || s.keep[q] != 1.0f)
-    s.total_of(q, c) = fmaf(value, s.take[q], s.total_of(q, c) * s.keep[q]);
+  s.total_of(q, c) = merged_value(s.total_of(q, c), value, s.keep[q], s.take[q]);
 }
 
 // Finds infinities and NaN among 16 x 16 values. A zero weight would spread them to queries that do

@@ -43,12 +43,14 @@ struct AttentionArgs {
   int run;             // tokens a block may take, at most
   int heads_a_block;   // heads of a group that a block takes
   int buffers;         // kFewBuffers or kManyBuffers
-  // Only if the context is split into one chunk a block. partial: results by (token, head, chunk):
+  // Only if the context is split over blocks. partial: results by (token, head, chunk):
   // maximum, sum, and from [4] on the values. counters: one for each (token, piece of a group),
   // zero before and after a launch. Null: each block computes all its chunks.
   float* partial;
   unsigned* counters;
   int chunks;  // chunks a sequence can have, at most
+  // (tokens, heads * v_dim): the queries' totals if shared memory has no room for them, or null
+  float* totals;
 
   __host__ __device__ int pieces() const { return (group + heads_a_block - 1) / heads_a_block; }
   __device__ __forceinline__ int first_position(int p) const {
@@ -91,7 +93,8 @@ struct AttentionShared {
   int queries, total_stride;
   std::byte* stages;
   uint16_t *q, *weights;  // [part][query][k_pad + 8], [part][position][queries + 8]
-  float* total;           // [channel][queries + 4]
+  float* total;           // [channel][queries + 4], or null: in total_row
+  float** total_row;      // [query], in memory
   float* warps;           // [warp][query]
   float *maximum, *sum;   // [query], of the chunks so far
   // [query]: factors of the total and of the chunk's values when they are merged
@@ -118,7 +121,12 @@ struct AttentionShared {
       at += sizeof(float) * n;
       return p;
     };
-    total = floats(v_pad * total_stride), warps = floats(kWarps * kMostQueries);
+    total = nullptr, total_row = nullptr;
+    if (a.totals)
+      total_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
+    else
+      total = floats(v_pad * total_stride);
+    warps = floats(kWarps * kMostQueries);
     maximum = floats(kMostQueries), sum = floats(kMostQueries), keep = floats(kMostQueries),
     take = floats(kMostQueries);
     chunk_maximum = floats(kMostQueries), chunk_sum = floats(kMostQueries),
@@ -134,17 +142,17 @@ struct AttentionShared {
     return weights + (part * kChunk + position) * (queries + 8);
   }
   __device__ __forceinline__ float& total_of(int i, int channel) const {
-    return total[channel * total_stride + i];
+    return total_row ? total_row[i][channel] : total[channel * total_stride + i];
   }
 };
 
 template <class F>
 class Stages {
  public:
-  // Starts loading chunks [first, last].
+  // Starts loading chunks first, first + step, and so on, up to last.
   __device__ __forceinline__ Stages(const AttentionArgs& a, const QueryTile& tile,
-                                    const AttentionShared<F>& s, int first, int last)
-      : a_(a), tile_(tile), s_(s), chunk_(first), last_(last) {
+                                    const AttentionShared<F>& s, int first, int last, int step)
+      : a_(a), tile_(tile), s_(s), chunk_(first), last_(last), step_(step) {
     for (int i = 1; i < a.buffers; ++i) request();
   }
   __device__ __forceinline__ int slices() const {
@@ -176,7 +184,7 @@ class Stages {
         request_values(to, pages.from + group * s_.pages_a_stage, pages.to);
       ++stage_;
       if (group >= 0 && pages.from + (group + 1) * s_.pages_a_stage >= pages.to)
-        stage_ = 0, ++chunk_;
+        stage_ = 0, chunk_ += step_;
     }
     requested_ = requested_ + 1 == a_.buffers ? 0 : requested_ + 1;
     commit_copies();  // also past the end, because next() counts the groups
@@ -211,8 +219,8 @@ class Stages {
   const AttentionArgs& a_;
   const QueryTile& tile_;
   const AttentionShared<F>& s_;
-  int chunk_, last_, stage_ = 0;     // the stage to be requested next
-  int requested_ = 0, current_ = 0;  // places in the ring
+  int chunk_, last_, step_, stage_ = 0;  // the stage to be requested next
+  int requested_ = 0, current_ = 0;      // places in the ring
 };
 
 }  // namespace chaski

@@ -2,12 +2,14 @@
 // stream, in order. The host waits only for results.
 #include "cuda/backend.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "cuda/backend/fused.h"
 #include "cuda/backend/limits.cuh"
 #include "cuda/backend/pass.cuh"
 #include "cuda/device/memory.cuh"
+#include "cuda/device/use.h"
 #include "cuda/draw/draw.cuh"
 #include "cuda/table.h"
 
@@ -18,9 +20,9 @@ namespace {
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Checks that every step of a bound plan has a kernel. The addresses it is bound to do not matter.
-void expect_kernels(const Plan& plan) {
+void expect_kernels(const Plan& plan, size_t shared_limit) {
   for (const Step& s : plan.steps) {
-    if (cuda_entry_of(s.op).supports(s.op, s.args)) continue;
+    if (cuda_entry_of(s.op).supports(s.op, s.args, shared_limit)) continue;
     std::string formats;
     for (int i = 0; i < s.args.n_in; ++i)
       if (s.args.in[i].weight)
@@ -75,13 +77,11 @@ class Device final : public CudaBackend {
       addresses.push_back(pools_.back().data());
     }
     where_.states.place(addresses);
-    int shared = 0;
-    check_cuda(
-        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index),
-        "cudaDeviceGetAttribute");
-    shared_limit_ = size_t(shared);
   }
-  ~Device() override { cudaStreamSynchronize(stream_); }
+  ~Device() override {
+    cudaSetDevice(device_.index);
+    cudaStreamSynchronize(stream_);
+  }
 
   const CudaDevice& device() const override { return device_; }
   uint64_t bytes_in_use() const override {
@@ -101,9 +101,17 @@ class Device final : public CudaBackend {
     const int64_t count = pages_[size_t(pool)];
     ENSURE(from >= 0 && to >= 0 && from < count && to < count, "a page must be in its pool");
     make_current();
-    where_.states.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
-      stream_.copy(to, from, n, cudaMemcpyDeviceToDevice);
-    });
+    // all heads of a state in one call: a head is a row
+    for (const KvView& s : where_.states.paged) {
+      if (s.pool != pool || s.layout.heads == 0) continue;
+      const size_t pitch = size_t(kPageGroup) * (s.layout.k_bytes() + s.layout.v_bytes());
+      const auto heads = size_t(s.layout.heads);
+      stream_.copy_rows(s.keys(0, to), s.keys(0, from), pitch, s.layout.k_bytes(), heads);
+      stream_.copy_rows(s.values(0, to), s.values(0, from), pitch, s.layout.v_bytes(), heads);
+    }
+    for (const RecurrentView& s : where_.states.recurrent)
+      if (s.pool == pool)
+        stream_.copy(s.block(to), s.block(from), s.bytes, cudaMemcpyDeviceToDevice);
   }
 
   CudaLimits measure_limits() override {
@@ -135,13 +143,13 @@ class Device final : public CudaBackend {
   const std::vector<const Weight*> weights_;
   CudaOptions options_;
   CudaDevice device_;
+  const DeviceUse use_{device_.index};
   CudaStream stream_;
   std::unordered_map<const Weight*, size_t> offsets_;
   DeviceBytes weight_bytes_, arena_, scratch_[Ops::kCount], draw_scratch_;
   PassContext where_;
   std::vector<int64_t> pages_;  // by pool
   std::vector<DeviceBytes> pools_;
-  size_t shared_limit_ = 0;
   PassBuffers pass_;
   std::vector<RopeTable> ropes_;
   int generation_ = 0;  // incremented when memory that plans are bound to has moved
@@ -178,6 +186,7 @@ std::vector<int64_t> Device::pages_that_fit() const {
 }
 
 void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
+  make_current();
   constexpr size_t kChunk = size_t(8) << 20;
   struct Stage {
     PinnedBytes bytes{kChunk, "staging buffers"};
@@ -187,7 +196,6 @@ void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
     const CudaStream& stream;
     ~AtEnd() { cudaStreamSynchronize(stream); }
   } at_end{stream_};
-  make_current();
   uint64_t done = 0;
   int turn = 0;
   uint64_t all = 0;
@@ -230,12 +238,13 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
     p->ropes.push_back(i);
   }
   bind(*p);
-  expect_kernels(p->steps);
+  expect_kernels(p->steps, device_.shared_limit);
   for (const Step& s : p->steps.steps)
-    grow(scratch_[s.op.index()], cuda_entry_of(s.op).scratch(s.op, s.args, options_.context),
+    grow(scratch_[s.op.index()],
+         cuda_entry_of(s.op).scratch(s.op, s.args, options_.context, device_.shared_limit),
          "partial sums");
   for (size_t i = 0; i < p->steps.steps.size(); i += p->launches.back().count)
-    p->launches.push_back(fused_steps(p->steps, i, shared_limit_));
+    p->launches.push_back(fused_steps(p->steps, i, device_.shared_limit));
   const Shape result = p->steps.result_shape();
   grow(draw_scratch_, draw_scratch(result.rows, result.cols), "candidates of a draw");
   return p;
@@ -258,7 +267,7 @@ LaunchContext Device::context_of(const BoundPlan& p) const {
   for (size_t i = 0; i < p.ropes.size() && i < size_t(kMostRopes); ++i)
     c.batch.ropes[i] = ropes_[p.ropes[i]].data();
   c.context = options_.context, c.multiprocessors = device_.multiprocessors,
-  c.shared_limit = shared_limit_;
+  c.shared_limit = device_.shared_limit;
   return c;
 }
 
@@ -377,23 +386,30 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
   return need;
 }
 
-uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& states,
-                            int context) {
+void CudaWorking::add(Graph graph, const Batch& batch, const StateLayout& states) {
   const PassContext where{states, {}};
   Plan plan(std::move(graph), batch, where, kMostFused);
   alignas(64) static std::byte nowhere[64];  // only shapes and formats are looked at, not data
   plan.bind(nowhere);
-  expect_kernels(plan);
-  uint64_t scratch[Ops::kCount] = {}, bytes = plan.arena_bytes();
-  for (const Step& s : plan.steps) {
-    uint64_t& of_op = scratch[s.op.index()];
-    of_op = std::max<uint64_t>(of_op, cuda_entry_of(s.op).scratch(s.op, s.args, context));
-  }
-  for (const uint64_t n : scratch) bytes += n;
+  expect_kernels(plan, shared_limit_);
+  const auto most = [](uint64_t& most, uint64_t bytes) {
+    most = std::max<uint64_t>(most, aligned(bytes));
+  };
+  most(arena_, plan.arena_bytes());
+  for (const Step& s : plan.steps)
+    most(scratch_[s.op.index()],
+         cuda_entry_of(s.op).scratch(s.op, s.args, context_, shared_limit_));
   for (const RopeSpec& spec : plan.graph().ropes)
-    bytes += uint64_t(context) * uint64_t(spec.dim) * sizeof(float);
+    if (std::ranges::find(ropes_, spec) == ropes_.end()) ropes_.push_back(spec);
   const Shape result = plan.result_shape();
-  return bytes + draw_scratch(result.rows, result.cols);
+  most(draw_, draw_scratch(result.rows, result.cols));
+}
+
+uint64_t CudaWorking::bytes() const {
+  uint64_t n = arena_ + draw_;
+  for (const uint64_t of_op : scratch_) n += of_op;
+  for (const RopeSpec& spec : ropes_) n += uint64_t(context_) * uint64_t(spec.dim) * sizeof(float);
+  return n;
 }
 
 std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weights,

@@ -39,6 +39,14 @@ struct F32Sums {
   }
 };
 
+// A power of two between 1/128 and 1, or its negative, in both halves of a word as f16. As f32 it
+// is finite too. Factors of zero would take less power than real ones, so the clock would be higher
+// than it is during a pass.
+__device__ __forceinline__ uint32_t factor(uint32_t seed) {
+  const uint32_t bits = seed * 2654435761u;
+  return (bits & 0x80008000) | (0x3c003c00 - (bits >> 3 & 0x1c001c00)) | (bits & 0x03ff03ff);
+}
+
 // `zero` is 0, which the compiler cannot know.
 template <class Kind>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -46,8 +54,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   wait_for_previous();
   start_next();
   uint32_t a[4], b[2];
-  for (int i = 0; i < 4; ++i) a[i] = zero * (threadIdx.x + i);
-  for (int i = 0; i < 2; ++i) b[i] = zero * (threadIdx.x + 7 * i);
+  for (int i = 0; i < 4; ++i) a[i] = factor(zero + 8 * threadIdx.x + i);
+  for (int i = 0; i < 2; ++i) b[i] = factor(zero + 8 * threadIdx.x + 4 + i);
   typename Kind::Sum d[kSums][4] = {};
   for (int r = 0; r < rounds; ++r)
 #pragma unroll
@@ -55,7 +63,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   typename Kind::Sum sum = 0;
   for (int n = 0; n < kSums; ++n)
     for (int i = 0; i < 4; ++i) sum += d[n][i];
-  if (sum != 0) out[0] = sum;  // never happens
+  if (threadIdx.x == blockDim.x + zero) out[0] = sum;  // never happens
 }
 
 template <class Work>

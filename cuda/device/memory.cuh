@@ -69,6 +69,13 @@ class CudaStream {
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) const {
     if (bytes) check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
   }
+  // Within the device's memory; rows are `pitch` bytes apart.
+  void copy_rows(void* to, const void* from, size_t pitch, size_t bytes, size_t rows) const {
+    if (bytes && rows)
+      check_cuda(
+          cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, rows, cudaMemcpyDeviceToDevice, stream_),
+          "cudaMemcpy2DAsync");
+  }
 
  private:
   cudaStream_t stream_ = nullptr;

@@ -29,8 +29,12 @@ std::vector<Graph> device_parts(Graph graph, bool cpu_experts) {
 DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted, bool cpu_experts) {
   DeviceNeeds needs{{}, wanted};
+  CudaWorking working(wanted.context, wanted.shared_limit);
+  // A pass has any number of tokens and outputs. The largest of each part of its memory: the most
+  // tokens, the most outputs, and the most tokens over which a kernel splits the context.
+  const int split = std::min(kCudaSplitTokens, wanted.max_batch);
   for (const auto& [tokens, wanted_of_them] :
-       {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
+       {std::pair{wanted.max_batch, std::min(outputs, wanted.max_batch)}, {split, 1}, {1, 1}}) {
     Batch batch;
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = stage_graph(model, layers, batch);
@@ -40,11 +44,10 @@ DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessi
       for (const Weight* weight : weights_of(part))  // a tied head is in the first and last part
         if (std::ranges::find(needs.weights, weight) == needs.weights.end())
           needs.weights.push_back(weight);
-      needs.options.working = std::max(
-          needs.options.working,
-          cuda_working_bytes(std::move(part), batch, needs.options.states, wanted.context));
+      working.add(std::move(part), batch, needs.options.states);
     }
   }
+  needs.options.working = working.bytes();
   // and a few pages for copy on write
   for (const int64_t one :
        pages_of_session(needs.options.states.pools, wanted.context, wanted.max_batch))

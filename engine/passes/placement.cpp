@@ -77,7 +77,7 @@ class Fitting {
         outputs_(std::max(o.outputs, o.sessions)),
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.context)) {
-    wanted_.device = device.index;
+    wanted_.device = device.index, wanted_.shared_limit = device.shared_limit;
     Batch one;
     one.tokens.resize(1), one.outputs.resize(1);
     Graph whole(one);

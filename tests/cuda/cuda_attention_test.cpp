@@ -22,12 +22,15 @@ struct Sequences {
   std::vector<float> q;
   Batch batch;
   PassContext where;
+  int context;
 
-  Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions)
+  Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions,
+            int context = kContext)
       : op(op),
         states(std::vector<State>(size_t(op.state) + 1, op.kv), format, true),
-        tables(positions.size()) {
-    const int per_sequence = kContext / kPage + 1;
+        tables(positions.size()),
+        context(context) {
+    const int per_sequence = context / kPage + 1;
     const size_t groups = (positions.size() * size_t(per_sequence) + kPageGroup - 1) / kPageGroup;
     pages.resize(groups * kPageGroup * states.page_bytes(), std::byte{0xFF});
     states.place({{pages.data()}}), where.states = states, batch.tables.resize(1);
@@ -84,7 +87,7 @@ struct Sequences {
         device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
     std::vector<float> out(size_t(n * op.heads * op.kv.v_dim));
     LaunchContext c = device.context();
-    c.context = kContext;
+    c.context = context;
     if (shared_limit) c.shared_limit = shared_limit;
     std::vector<int32_t> all, start;
     for (const auto& t : tables) all.insert(all.end(), t.begin(), t.end());
@@ -94,8 +97,9 @@ struct Sequences {
     c.batch.cells = device.upload(
         std::vector<int32_t>(batch.cells.begin() + from, batch.cells.begin() + from + n));
     const CudaEntry entry = cuda_entry_of(Attention{});
-    c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
-    REQUIRE(entry.supports(op, a));
+    c.scratch =
+        device.upload(std::vector<std::byte>(entry.scratch(op, a, context, c.shared_limit)));
+    REQUIRE(entry.supports(op, a, c.shared_limit));
     for (int run = 0; run < 2; ++run) {  // what a run leaves in its scratch memory must not matter
       a.out[0].data = device.poisoned(out.size() * 4);
       entry.launch(op, a, c);
@@ -223,4 +227,40 @@ TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") 
       CHECK(std::memcmp(after.data(), before.data(), 4 * 64 * sizeof(float)) == 0);
       CHECK(!std::isfinite(after[4 * 64]));
     }
+}
+
+// Consumer cards have 99 KB of shared memory a block, which does not hold the totals of 512
+// channels.
+TEST_CASE("cuda: attention over heads of 512 channels needs at most 99 KB of shared memory") {
+  Device device;
+  if (!device.available()) return;
+  constexpr size_t kLittle = 99 * 1024, kMuch = 227 * 1024;
+  for (Format format : {Format::f16, Format::f8, Format::q8}) {
+    CAPTURE(info(format).name);
+    // one chunk, two chunks and, with 33 tokens, a context that is not split
+    const Sequences s({0, 4, {1, 512, 512, 0}, .05f}, format, {{3}, from_to(500, 531)});
+    const std::vector<float> whole = s.on_device(device, 0, s.batch.size(), kLittle);
+    CHECK(error_of(whole, s.reference()) < bound(format));
+    const std::vector<float> few = s.on_device(device, 0, 4, kLittle);
+    CHECK(std::memcmp(few.data(), whole.data(), few.size() * sizeof(float)) == 0);
+    if (device.context().shared_limit < kMuch) continue;
+    const std::vector<float> much = s.on_device(device, 0, s.batch.size(), kMuch);
+    CHECK(std::memcmp(much.data(), whole.data(), much.size() * sizeof(float)) == 0);
+  }
+  // f32 pages of such heads do not fit. The plan says so, not a launch.
+  const Sequences s({0, 4, {1, 512, 512, 0}, .05f}, Format::f32, {{3}});
+  const CudaEntry entry = cuda_entry_of(Attention{});
+  const OpArgs a = s.args(s.batch, s.where, 1);
+  CHECK(!entry.supports(s.op, a, kLittle));
+  CHECK(entry.supports(s.op, a, kMuch));
+}
+
+TEST_CASE("cuda: attention merges more chunks than there are blocks, and than it merges at once") {
+  Device device;
+  if (!device.available()) return;
+  const Sequences s({0, 4, {1, 16, 16, 0}, .25f}, Format::f16, {{8500}, {700}}, 8600);
+  const std::vector<float> got = s.on_device(device, 0, 2);
+  CHECK(error_of(got, s.reference()) < bound(Format::f16));
+  const std::vector<float> alone = s.on_device(device, 0, 1);
+  CHECK(std::memcmp(alone.data(), got.data(), alone.size() * sizeof(float)) == 0);
 }

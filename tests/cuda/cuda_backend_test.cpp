@@ -123,8 +123,14 @@ TEST_CASE(
   CHECK(std::equal(whole[2].begin(), whole[2].end(), together.begin()));
   CHECK(std::equal(whole.back().begin(), whole.back().end(), together.begin() + long(vocab)));
 
-  // A copied page has the same content.
+  // A copied page has the same content. All heads of a layer's keys or values are one copy.
+#if defined(CHASKI_CUDA_SHIM)
+  const long copies = shim::copies();
   both.cuda->copy_page(0, both.table[0], 40);
+  CHECK(shim::copies() - copies == 2 * long(both.e.model().n_layers));
+#else
+  both.cuda->copy_page(0, both.table[0], 40);
+#endif
   both.table[0] = 40;
   CHECK(both.on_device(std::span(kText).subspan(19, 1), 19, {0}) == whole.back());
 
@@ -249,6 +255,7 @@ TEST_CASE("cuda: a missing device or too little memory is reported before anythi
         "cuda: device 0 was requested, but no CUDA-capable device is detected");
 
   shim::show_devices(1);
+  shim::set_device_memory(size_t(1) << 34);
   CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
   o.device = 3;
   CHECK(std::string(error_of(open).what()) == "cuda: device 3 was requested, but there are 1");
@@ -264,8 +271,39 @@ TEST_CASE("cuda: a missing device or too little memory is reported before anythi
   shim::show_devices(0);
 }
 
+TEST_CASE("cuda: an old driver is named with the version that is needed") {
+  shim::show_devices(1);
+  shim::set_driver_version(12040);
+  CHECK(cuda_devices().why_none == "the NVIDIA driver supports CUDA 12.4, expected 13.0 or later");
+  shim::set_driver_version(0);
+  CHECK(cuda_devices().list.size() == 1);
+  shim::set_driver_version(13000);
+  shim::show_devices(0);
+}
+
+TEST_CASE("cuda: of several devices, only those in use keep a context") {
+  shim::show_devices(3);
+  const auto engine = cpu_engine();
+  CudaOptions o;
+  o.context = 128, o.max_batch = 8, o.states = device_states(*engine), o.pages = {{8, 8}};
+  o.device = 2;
+  const auto open = [&] { return CudaBackend::open(all_weights(*engine->weights()), o); };
+  auto cuda = open();
+  CHECK(shim::contexts() == 1);
+  cuda_devices(true);
+  CHECK(shim::contexts() == 2);  // the open one, and the first of those with equal memory
+  // The device that another thread or call made current does not matter.
+  check_cuda(cudaSetDevice(1), "cudaSetDevice");
+  CHECK_NOTHROW(cuda->upload({}));
+  cuda.reset();
+  cuda_devices(true);
+  CHECK(shim::contexts() == 1);
+  shim::show_devices(0);
+}
+
 TEST_CASE("cuda: an upload that is stopped leaves no memory allocated") {
   shim::show_devices(1);
+  shim::set_device_memory(size_t(1) << 34);
   {
     const auto engine = cpu_engine();
     CudaOptions o;

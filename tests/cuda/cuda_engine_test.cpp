@@ -399,23 +399,47 @@ TEST_CASE("cuda/engine: a context too long for the device is shortened, unless i
   shim::show_devices(0);
 }
 
+namespace {
+
+bool fits(const Engine& engine, const EngineOptions& o, size_t bytes) {
+  shim::set_device_memory(bytes);
+  return error_of([&] { settle(const_cast<Model&>(engine.model()), o, engine.path()); }).code ==
+         Exit::done;
+}
+// Gives the device the least memory, within 4 KB, with which the settings fit. Returns 4 KB less.
+size_t set_least_memory(const Engine& engine, const EngineOptions& o) {
+  size_t least = 1 << 20;
+  for (size_t most = 1 << 26; least + 4096 < most;) {
+    const size_t middle = (least + most) / 2;
+    (fits(engine, o, middle) ? most : least) = middle;
+  }
+  REQUIRE(fits(engine, o, least + 4096));
+  return least;
+}
+
+}  // namespace
+
+// A pass of 32 tokens splits the context over the device, longer and shorter ones take less memory.
+TEST_CASE("cuda/engine: a device just large enough has room for a pass of any number of tokens") {
+  shim::show_devices(1);
+  EngineOptions o;
+  o.device = "cuda", o.gpu_layers = 1, o.context = 4096;
+  const auto bundled = open_on("cpu");
+  set_least_memory(*bundled, o);
+  const auto e = Engine::open(o);
+  const auto session = e->session();
+  for (const int tokens : {100, 32, 33, 1})
+    CHECK(logits_of(*session, tokens_for(*e, tokens)).size() == size_t(e->vocab_size()));
+  shim::set_device_memory(size_t(1) << 34);
+  shim::show_devices(0);
+}
+
 TEST_CASE("cuda/engine: a device just large enough has room for the logits of a whole pass") {
   shim::show_devices(1);
   EngineOptions o;
   o.device = "cuda", o.gpu_layers = 1, o.context = 160, o.outputs = 130;
   const auto bundled = open_on("cpu");
-  const auto fits = [&](size_t bytes) {
-    shim::set_device_memory(bytes);
-    return error_of([&] {
-             settle(const_cast<Model&>(bundled->model()), o, bundled->path());
-           }).code == Exit::done;
-  };
-  size_t least = 1 << 20;
-  for (size_t most = 1 << 26; least + 4096 < most;) {
-    const size_t middle = (least + most) / 2;
-    (fits(middle) ? most : least) = middle;
-  }
-  REQUIRE(fits(least + 4096));
+  const size_t least = set_least_memory(*bundled, o);
   {
     const auto e = Engine::open(o);
     CHECK(logits_of(*e->session(), tokens_for(*e, 130), 130).size() ==
@@ -424,7 +448,7 @@ TEST_CASE("cuda/engine: a device just large enough has room for the logits of a 
   // Each of these sessions has an output, although only one verification pass at a time was
   // requested.
   o.outputs = 1, o.sessions = 130;
-  CHECK(!fits(least - 4096));
+  CHECK(!fits(*bundled, o, least - 4096));
   shim::set_device_memory(size_t(1) << 34);
   shim::show_devices(0);
 }

@@ -66,7 +66,7 @@ class DeviceCase {
   Outputs run(const Op& op) {
     const AnyOp any = op;
     const CudaEntry& entry = cuda_entry_of(any);
-    REQUIRE(entry.supports(any, args_));
+    REQUIRE(entry.supports(any, args_, context_.shared_limit));
     OpArgs a = args_;
     const std::vector<Shape> shapes = output_shapes(op, a);
     Outputs o;
@@ -81,8 +81,8 @@ class DeviceCase {
       o.act_rows = s.rows;
     }
     // zeroed
-    context_.scratch =
-        device_.upload(std::vector<std::byte>(entry.scratch(any, a, context_.context)));
+    context_.scratch = device_.upload(
+        std::vector<std::byte>(entry.scratch(any, a, context_.context, context_.shared_limit)));
     entry.launch(any, a, context_);
     for (size_t i = 0; i < shapes.size(); ++i)
       device_.download(a.out[i].data, o.floats[i].data(), o.floats[i].size);
@@ -289,6 +289,14 @@ TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") 
   }
   sweep(device, shared);
   sweep(device, gated);
+}
+
+// 12288 columns are 48 KB of shared memory, and the partial sums are more.
+TEST_CASE("cuda: a norm of rows that are 48 KB long") {
+  Device device;
+  if (!device.available()) return;
+  Example<Norm> e{{}, {{{2, 12288}}, {{1, 12288}, Format::f32, true}}, 2};
+  sweep<Norm>(device, {e});
 }
 
 TEST_CASE("cuda: expert_matmul gives the bits of matmul with that expert's weight") {
