@@ -293,6 +293,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   SegmentOf<F, kTokens> segment(job, this_warp());
   Place place(job);
   segment.begin(job, place);
+  if (kTokens == 1 && job.norm.x) prefetch_norm(job.norm);
   wait_for_previous();
   start_next();
   RowInput in{job.x, job.acts.data};

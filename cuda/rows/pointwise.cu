@@ -464,19 +464,15 @@ struct ShortConvKernel {
 
 __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
   __shared__ float part[32];
-  for (int64_t i = threadIdx.x * 32; i < a.n; i += blockDim.x * 32) {
-    prefetch_l2(a.weight + i);
-    if (a.bias) prefetch_l2(a.bias + i);
-  }
+  prefetch_norm(a);
   wait_for_previous();
   start_next();
   norm_row(a, blockIdx.x, dynamic_shared<float>(), part);
 }
 
 struct NormKernel {
-  static constexpr int64_t kMostColumns = 48 * 1024;  // limit of shared memory
-  static bool supports(const Norm& op, const OpArgs& a) {
-    return a.in[0].shape.cols / op.heads <= kMostColumns;
+  static bool supports(const Norm& op, const OpArgs& a, size_t shared_limit) {
+    return (size_t(a.in[0].shape.cols / op.heads) + 32) * sizeof(float) <= shared_limit;
   }
   static void launch(const Norm& op, const OpArgs& a, const LaunchContext& c) {
     const NormRow row = norm_row_of(op, a);
