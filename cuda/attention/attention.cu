@@ -67,8 +67,8 @@ __device__ __forceinline__ void store_partial(const AttentionArgs& a, const Quer
                        [&](int q, int c, float value) { partial(q)[4 + c] = value; });
 }
 
-// Returns true in the block that finds the tile's other blocks done. The barrier orders the writes
-// of all threads before the fence of one.
+// Returns true in the block that finds the tile's other blocks done. Thread 0 fences for all
+// threads: the barrier puts their writes before its fence.
 __device__ __forceinline__ bool is_last(const AttentionArgs& a, int blocks) {
   __syncthreads();
   __shared__ bool last;

@@ -80,7 +80,7 @@ TEST_CASE("cuda shim modes: a kernel that reads before its wait reads what is ol
                      p[32 + threadIdx.x] = p[threadIdx.x];
                    }},
                   true)[32] == 7);
-  // what is written too early is lost
+  // a value that is written too early is lost
   CHECK(result_of(1, 32,
                   {fill,
                    [](int* p) {

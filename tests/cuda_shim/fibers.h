@@ -61,8 +61,8 @@ class Running {
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  // Runs the rest. Returns false, after a message on stderr, if threads of a block wait for ever,
-  // or if the grid is dependent and a thread did not wait for the kernels before it.
+  // Runs the rest. Returns false, after a message on stderr, if threads of a block wait for ever.
+  // The same if the grid is dependent and a thread did not wait for the previous kernels.
   bool finish();
 
  private:

@@ -2,12 +2,12 @@
 // blocks run, when an asynchronous copy lands, how matrix instructions add floats.
 //
 // CHASKI_SHIM is a list of words, separated by commas:
-//   h100, rtx3060, rtx5090   the device (default: 4 multiprocessors with the limits of an H100)
-//   seed=N                   warps, lanes and blocks run in random order, two blocks in turns, and
-//                            a copy lands at once or as late as possible, by chance
-//   early                    a copy lands at once
-//   truncate                 mma adds floats as tensor cores do: eight products at a time from the
-//                            last to the first, aligned and truncated
+//   h100, rtx3060, rtx5090   the device. Default: the limits of an H100 with 4 multiprocessors.
+//   seed=N                   Warps, lanes and blocks run in random order, two blocks in turns. A
+//                            copy lands at once or as late as possible, by chance.
+//   early                    A copy lands at once.
+//   truncate                 mma adds floats as tensor cores do: eight products at a time, from the
+//                            last to the first, aligned and truncated.
 #pragma once
 #include <cstddef>
 #include <cstdint>
