@@ -14,14 +14,8 @@ using namespace chaski::test;
 
 namespace {
 
+using shim::InModes;
 using Kernel = void (*)(int*);
-
-// Sets the modes for a scope.
-struct InModes {
-  const shim::Modes before = shim::modes();
-  explicit InModes(const char* words) { shim::modes() = shim::parse_modes(words); }
-  ~InModes() { shim::modes() = before; }
-};
 
 constexpr int kInts = 64;
 

@@ -9,6 +9,7 @@ using namespace chaski;
 using namespace chaski::test;
 
 #if defined(CHASKI_CUDA_SHIM)
+#include "tests/cuda_shim/modes.h"
 
 namespace {
 
@@ -62,6 +63,7 @@ __global__ void votes(int* data) {
 }  // namespace
 
 TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes work as on a device") {
+  const shim::InModes modes("");  // a copy is visible after the wait only
   Device device;
   int out[128];
   auto* data = static_cast<int*>(device.poisoned(512));
@@ -90,6 +92,7 @@ TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes work as on
 TEST_CASE(
     "cuda shim: threads that wait for ever are named, and so is a kernel that never waits for the "
     "kernels before it") {
+  const shim::InModes modes("");  // the first thread and block are named
   const std::string divergent = fault_of(
       [](int*) {
         if (threadIdx.x < 40)

@@ -38,4 +38,11 @@ struct Modes {
 Modes& modes();
 Modes parse_modes(const char* words);  // ends the program if a word is unknown
 
+// Sets the modes for a scope.
+struct InModes {
+  const Modes before = modes();
+  explicit InModes(const char* words) { modes() = parse_modes(words); }
+  ~InModes() { modes() = before; }
+};
+
 }  // namespace shim

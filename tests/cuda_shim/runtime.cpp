@@ -118,6 +118,7 @@ cudaError_t not_captured() { return error(cudaErrorStreamCaptureUnsupported); }
 
 void show_devices(int n) {
   devices = n;
+  current = 0, with_context.clear();
   sticky = last_error = cudaSuccess;
 }
 void set_device_memory(size_t bytes) { memory = bytes; }
