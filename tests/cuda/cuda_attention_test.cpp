@@ -74,6 +74,10 @@ struct Sequences {
     op.reference(a);
     return out;
   }
+  bool supported(const Device& device) const {
+    return cuda_entry_of(Attention{})
+        .supports(op, args(batch, where, batch.size()), device.context().shared_limit);
+  }
   // Computes tokens [from, from + n) as a separate pass.
   std::vector<float> on_device(Device& device, int64_t from, int64_t n,
                                size_t shared_limit = 0) const {
@@ -149,6 +153,12 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
       // Decode of three sequences, one of them at a chunk's edge, and a run of five tokens across a
       // chunk's edge.
       const Sequences s(op, format, {{0}, {255}, from_to(509, 513), {1090}});
+      // f32 pages of 512 channels do not fit into 99 KB; a case below checks that this is refused
+      if (!s.supported(device)) {
+        CHECK(op.kv.k_dim == 512);
+        CHECK(format == Format::f32);
+        continue;
+      }
       const std::vector<float> got = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(got, s.reference()) < bound(format));
       for (int64_t t : {1, 7}) {
@@ -235,16 +245,16 @@ TEST_CASE("cuda: attention over heads of 512 channels needs at most 99 KB of sha
   Device device;
   if (!device.available()) return;
   constexpr size_t kLittle = 99 * 1024, kMuch = 227 * 1024;
-  for (Format format : {Format::f16, Format::f8, Format::q8}) {
+  for (Format format : {Format::f16, Format::q8}) {
     CAPTURE(info(format).name);
     // one chunk, two chunks and, with 33 tokens, a context that is not split
-    const Sequences s({0, 4, {1, 512, 512, 0}, .05f}, format, {{3}, from_to(500, 531)});
+    const Sequences s({0, 2, {1, 512, 512, 0}, .05f}, format, {{3}, from_to(500, 531)});
     const std::vector<float> whole = s.on_device(device, 0, s.batch.size(), kLittle);
     CHECK(error_of(whole, s.reference()) < bound(format));
     const std::vector<float> few = s.on_device(device, 0, 4, kLittle);
     CHECK(std::memcmp(few.data(), whole.data(), few.size() * sizeof(float)) == 0);
     if (device.context().shared_limit < kMuch) continue;
-    const std::vector<float> much = s.on_device(device, 0, s.batch.size(), kMuch);
+    const std::vector<float> much = s.on_device(device, 0, 4, kMuch);
     CHECK(std::memcmp(much.data(), whole.data(), much.size() * sizeof(float)) == 0);
   }
   // f32 pages of such heads do not fit. The plan says so, not a launch.

@@ -423,12 +423,12 @@ size_t set_least_memory(const Engine& engine, const EngineOptions& o) {
 TEST_CASE("cuda/engine: a device just large enough has room for a pass of any number of tokens") {
   shim::show_devices(1);
   EngineOptions o;
-  o.device = "cuda", o.gpu_layers = 1, o.context = 4096;
+  o.device = "cuda", o.gpu_layers = 1, o.context = 8192;
   const auto bundled = open_on("cpu");
   set_least_memory(*bundled, o);
   const auto e = Engine::open(o);
   const auto session = e->session();
-  for (const int tokens : {100, 32, 33, 1})
+  for (const int tokens : {600, 32, 33, 1})  // first a whole batch
     CHECK(logits_of(*session, tokens_for(*e, tokens)).size() == size_t(e->vocab_size()));
   shim::set_device_memory(size_t(1) << 34);
   shim::show_devices(0);
