@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_sass.sh [--write] FILE...: what nvcc made of the kernels in these object files or cubins, compared with the table sass.txt beside this
+# check_sass.sh [--write] FILE...: what nvcc made of the kernels in these object files or cubins, compared with the table sass.txt next to this
 # script. A kernel of the table may not have more of anything, except loads before the wait, of which it may not have fewer. --write prints the
 # lines of all kernels in the files instead, in the form of the table. Needs cuobjdump (CUDA toolkit).
 #
