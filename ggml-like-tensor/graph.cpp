@@ -141,10 +141,27 @@ ValueId Graph::state_scan(ValueId xbc, ValueId dt, StateScan op, const Weight& d
   const ValueId of_heads = weight(decays);
   return append(op, {xbc, dt, of_heads, weight(direct)}).out[0];
 }
+ValueId Graph::state_scan(ValueId xbc, StateScan op, const Weight& decays) {
+  op.timed = false;
+  op.state = state(op.kept());
+  return append(op, {xbc, weight(decays)}).out[0];
+}
 ValueId Graph::delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId beta, DeltaRule op,
                           const Weight& decays) {
   op.state = state(op.kept());
   return append(op, {q, k, v, dt, beta, weight(decays)}).out[0];
+}
+ValueId Graph::wkv(std::vector<ValueId> in, Wkv op, const Weight& bonus) {
+  op.state = state(op.kept());
+  in.insert(in.begin() + 4, weight(bonus));
+  return append(op, std::move(in)).out[0];
+}
+Graph::Recalled Graph::wkv7(std::vector<ValueId> in, Wkv op, const Weight& bonus) {
+  op.removes = true;
+  op.state = state(op.kept());
+  in.insert(in.begin() + 4, weight(bonus));
+  const Node& node = append(op, std::move(in));
+  return {node.out[0], node.out[1]};
 }
 
 void Graph::want(Result what) {

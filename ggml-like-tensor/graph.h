@@ -69,10 +69,23 @@ class Graph {
                          const Weight& direct);
   ValueId state_scan(ValueId xbc, ValueId dt, StateScan op, const Weight& decays,
                      const Weight& direct);
+  // Without time steps and a direct path.
+  ValueId state_scan(ValueId xbc, StateScan op, const Weight& decays);
   ValueId delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId beta, DeltaRule op,
                      const Weight& decays);
+  // The inputs of RWKV 6, in the order of ops/wkv.h.
+  ValueId wkv(std::vector<ValueId> in, Wkv op, const Weight& bonus);
+  struct Recalled {
+    ValueId y, bonus;
+  };
+  // Those of RWKV 7, without the bonus' weight: r, k, v, w, kk, a.
+  Recalled wkv7(std::vector<ValueId> in, Wkv op, const Weight& bonus);
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
+  // b: (1, columns of a), for each row.
+  ValueId mul(ValueId a, const Weight& b) {
+    return append(Binary{Binary::Kind::mul}, {a, weight(b)}).out[0];
+  }
   ValueId clamped_swiglu(ValueId gate, ValueId up) {
     return append(Binary{Binary::Kind::clamped_swiglu}, {gate, up}).out[0];
   }

@@ -46,6 +46,7 @@
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
+#include "ggml-like-tensor/ops/wkv.h"
 #include "ggml-like-tensor/ops/xielu.h"
 
 namespace chaski {
@@ -65,7 +66,7 @@ using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, 
                    Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul,
                    GatedExpertMatMul, Mix, Columns, Blend, MeanProduct, RoundRows, Reorder,
                    SetAside, Xielu, Route, HeadMatMul, Join, SparseMixer, ScaleChosen,
-                   LightningIndex, SparseAttention, SelectiveScan, StateScan, DeltaRule>;
+                   LightningIndex, SparseAttention, SelectiveScan, StateScan, DeltaRule, Wkv>;
 using AnyOp = Ops::Any;
 
 template <class Op>

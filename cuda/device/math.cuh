@@ -67,6 +67,7 @@ __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::sigmoid) return 1.0f / (1.0f + exp_fixed(0.0f - x));
   if (kind == Activation::softplus)
     return (x < 0 ? 0.0f : x) + log1p_fixed(exp_fixed(0.0f - fabsf(x)));
+  if (kind == Activation::tanh) return tanh_fixed(x);
   const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }

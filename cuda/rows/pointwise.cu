@@ -9,21 +9,25 @@ namespace {
 
 // Elementwise a + b, a * b, gpt-oss's gate (ops/binary.h).
 
-__global__ void binary(Binary::Kind kind, const float* a, const float* b, float* y, int64_t n) {
+// b has n numbers, or fewer: one row, for each of the rows of a.
+__global__ void binary(Binary::Kind kind, const float* a, const float* b, int64_t of_b, float* y,
+                       int64_t n) {
   wait_for_previous();
   start_next();
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  y[i] = kind == Binary::Kind::add   ? a[i] + b[i]
-         : kind == Binary::Kind::mul ? a[i] * b[i]
-                                     : clamped_swiglu(a[i], b[i]);
+  const float x = a[i], with = b[of_b < n ? i % of_b : i];
+  y[i] = kind == Binary::Kind::add   ? x + with
+         : kind == Binary::Kind::mul ? x * with
+                                     : clamped_swiglu(x, with);
 }
 
 struct BinaryKernel {
   static void launch(const Binary& op, const OpArgs& a, const LaunchContext& c) {
     const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
     chaski::launch("binary", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, binary, op.kind,
-                   a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), n);
+                   a.in[0].floats(), a.in[1].floats(), a.in[1].shape.rows * a.in[1].shape.cols,
+                   a.out[0].out_row(0), n);
   }
 };
 

@@ -93,7 +93,7 @@ __device__ __forceinline__ int64_t row_of(int64_t cols) {
 
 struct StateScanArgs {
   Sequences of;
-  const float *in, *dt, *decays, *direct;
+  const float *in, *dt, *decays, *direct;  // dt and direct: null if the op is not timed
   float* y;
 };
 
@@ -106,21 +106,25 @@ __global__ void state_scan(StateScan op, StateScanArgs a) {
   if (col >= op.heads * row || !a.of.begins(first)) return;
   const int head = col / row, group = head / (op.heads / op.groups), place = col % row;
   const bool is_column = place < op.head_dim;
-  const int64_t x_at = int64_t(head) * op.head_dim + place;
+  const int64_t to = int64_t(head) * op.head_dim + place,
+                c_at = int64_t(head) * (op.head_dim + 2 * int64_t(op.states)),
+                b_at = op.timed ? columns + int64_t(group) * op.states : c_at + op.states,
+                x_at = op.timed ? to : b_at + op.states + place;
   float* const kept = a.of.state(first) + head * op.states * row + place;
   if (a.of.cells[first] == 0)
     for (int s = 0; s < op.states; ++s) kept[s * row] = 0;
   for (int t = first; a.of.has(first, t); ++t) {
-    const float *in = a.in + t * cols, *b = in + columns + int64_t(group) * op.states,
-                *c = b + int64_t(op.groups) * op.states;
-    const float dt = a.dt[int64_t(t) * op.heads + head], x = is_column ? in[x_at] : 0.0f,
+    const float *in = a.in + t * cols, *b = in + b_at,
+                *c = op.timed ? b + int64_t(op.groups) * op.states : in + c_at;
+    const float dt = a.dt ? a.dt[int64_t(t) * op.heads + head] : 1.0f,
+                x = is_column ? in[x_at] : 0.0f,
                 step = dt * x, decay = exp_fixed(dt * a.decays[head]);
     float y = 0;
     for (int s = 0; s < op.states; ++s) {
       kept[s * row] = fmaf(decay, kept[s * row], step * b[s]);
       y = fmaf(c[s], kept[s * row], y);
     }
-    if (is_column) a.y[t * columns + x_at] = fmaf(a.direct[head], x, y);
+    if (is_column) a.y[t * columns + to] = fmaf(a.direct ? a.direct[head] : 0.0f, x, y);
   }
 }
 
@@ -130,8 +134,9 @@ struct StateScanKernel {
   }
   static void launch(const StateScan& op, const OpArgs& a, const LaunchContext& c) {
     launch_columns(op, op.heads * state_row(op.head_dim), c, state_scan,
-                   StateScanArgs{sequences_of(op, a, c), a.in[0].floats(), a.in[1].floats(),
-                                 a.in[2].floats(), a.in[3].floats(), a.out[0].out_row(0)});
+                   StateScanArgs{sequences_of(op, a, c), a.in[0].floats(),
+                                 op.timed ? a.in[1].floats() : nullptr, op.decays(a),
+                                 op.timed ? a.in[3].floats() : nullptr, a.out[0].out_row(0)});
   }
 };
 
@@ -168,12 +173,17 @@ __global__ void delta_rule(DeltaRule op, DeltaRuleArgs a) {
     const int64_t at = int64_t(t) * op.heads + head;
     const float of_k = inverse_length(k, op.k_dim, op.eps),
                 of_q = inverse_length(q, op.k_dim, op.eps) * scale,
-                decay = exp_fixed(a.dt[at] * a.decays[head]);
+                *dt = a.dt + at * (op.by_channel ? op.k_dim : 1);
+    const float all = op.by_channel ? 1.0f : exp_fixed(*dt * a.decays[head]);
     float known = 0, y = 0;
-    for (int d = 0; d < op.k_dim; ++d) known = fmaf(k[d], kept[d * row], known);
-    const float value = is_column ? a.v[t * columns + v_at] : 0.0f,
-                step = (value - known * (decay * of_k)) * (a.beta[at] * of_k);
     for (int d = 0; d < op.k_dim; ++d) {
+      const float with = op.by_channel ? k[d] * exp_fixed(dt[d] * a.decays[head]) : k[d];
+      known = fmaf(with, kept[d * row], known);
+    }
+    const float value = is_column ? a.v[t * columns + v_at] : 0.0f,
+                step = (value - known * (all * of_k)) * (a.beta[at] * of_k);
+    for (int d = 0; d < op.k_dim; ++d) {
+      const float decay = op.by_channel ? exp_fixed(dt[d] * a.decays[head]) : all;
       kept[d * row] = fmaf(decay, kept[d * row], k[d] * step);
       y = fmaf(q[d], kept[d * row], y);
     }
@@ -193,6 +203,61 @@ struct DeltaRuleKernel {
   }
 };
 
+struct WkvArgs {
+  Sequences of;
+  const float *r, *k, *v, *w, *u, *kk, *a;  // kk and a: null if the op does not remove
+  float *y, *bonus;
+};
+
+__global__ void wkv(Wkv op, WkvArgs a) {
+  wait_for_previous();
+  start_next();
+  const int first = blockIdx.x, col = blockIdx.y * blockDim.x + threadIdx.x;
+  const int64_t row = row_of(op.head_dim), columns = int64_t(op.heads) * op.head_dim;
+  if (col >= op.heads * row || !a.of.begins(first)) return;
+  const int head = col / row, place = col % row, n = op.head_dim;
+  const bool is_column = place < n;
+  float* const kept = a.of.state(first) + int64_t(head) * n * row + place;
+  if (a.of.cells[first] == 0)
+    for (int d = 0; d < n; ++d) kept[d * row] = 0;
+  const float* u = a.u + int64_t(head) * n;
+  for (int t = first; a.of.has(first, t); ++t) {
+    const int64_t at = t * columns + int64_t(head) * n;
+    const float *r = a.r + at, *k = a.k + at, *w = a.w + at;
+    const float of_kk = op.removes ? inverse_length(a.kk + at, n, Wkv::kEps) : 0.0f,
+                v = is_column ? a.v[at + place] : 0.0f;
+    float removed = 0, y = 0, bonus = 0;
+    for (int d = 0; op.removes && d < n; ++d) {
+      removed = fmaf(0.0f - a.kk[at + d] * of_kk, kept[d * row], removed);
+      bonus = fmaf(r[d], u[d] * k[d], bonus);
+    }
+    for (int d = 0; d < n; ++d) {
+      const float last = kept[d * row],
+                  pace = op.removes
+                             ? Wkv::kMostDecay * activate_fixed(Activation::sigmoid, w[d])
+                             : exp_fixed(w[d]);
+      float added = k[d] * v;
+      if (op.removes) added = fmaf(a.kk[at + d] * of_kk * a.a[at + d], removed, added);
+      kept[d * row] = fmaf(exp_fixed(0.0f - pace), last, added);
+      y = fmaf(r[d], op.removes ? kept[d * row] : fmaf(u[d] * k[d], v, last), y);
+    }
+    if (!is_column) continue;
+    a.y[at + place] = y;
+    if (op.removes) a.bonus[at + place] = bonus * v;
+  }
+}
+
+struct WkvKernel {
+  static bool supports(const Wkv& op, const OpArgs& a) { return is_addressable(view_of(op, a)); }
+  static void launch(const Wkv& op, const OpArgs& a, const LaunchContext& c) {
+    const auto of_7 = [&](int i) { return op.removes ? a.in[i].floats() : nullptr; };
+    launch_columns(op, op.heads * state_row(op.head_dim), c, wkv,
+                   WkvArgs{sequences_of(op, a, c), a.in[0].floats(), a.in[1].floats(),
+                           a.in[2].floats(), a.in[3].floats(), a.in[4].floats(), of_7(5), of_7(6),
+                           a.out[0].out_row(0), op.removes ? a.out[1].out_row(0) : nullptr});
+  }
+};
+
 }  // namespace
 
 template <>
@@ -204,5 +269,8 @@ template CudaEntry cuda_entry<StateScan>();
 template <>
 struct CudaKernel<DeltaRule> : DeltaRuleKernel {};
 template CudaEntry cuda_entry<DeltaRule>();
+template <>
+struct CudaKernel<Wkv> : WkvKernel {};
+template CudaEntry cuda_entry<Wkv>();
 
 }  // namespace chaski

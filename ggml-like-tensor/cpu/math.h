@@ -71,6 +71,7 @@ typename V::F activate(Activation kind, typename V::F x) {
   if (kind == Activation::sigmoid)
     return V::div(V::set1(1), V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
   if (kind == Activation::softplus) return softplus<V>(x);
+  if (kind == Activation::tanh) return tanh<V>(x);
   const auto inner =
       V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));

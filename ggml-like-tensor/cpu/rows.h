@@ -45,15 +45,17 @@ struct CpuKernel<TakeRows, V> : ByRow {
 template <class V>
 struct CpuKernel<Binary, V> : ByRow {
   static void run(const Binary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
-    for (int64_t t = first; t < last; ++t)
+    for (int64_t t = first; t < last; ++t) {
+      const float* const b = a.in[1].row(a.in[1].shape.rows == 1 ? 0 : t);
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
-        const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(a.in[1].row(t) + i, k);
+        const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(b + i, k);
         store_n<V>(a.out[0].out_row(t) + i,
                    op.kind == Binary::Kind::add   ? V::add(x, y)
                    : op.kind == Binary::Kind::mul ? V::mul(x, y)
                                                   : clamped_swiglu<V>(x, y),
                    k);
       });
+    }
   }
 };
 

@@ -1,14 +1,14 @@
 // silu(x) = x / (1 + e^-x); gelu_erf(x) = x / 2 (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016;
 // gelu, their tanh form: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); relu(x) = max(x, 0);
 // relu2, its square (So et al. 2021, Primer); sigmoid(x) = 1 / (1 + e^-x); softplus(x) =
-// ln(1 + e^x).
+// ln(1 + e^x); tanh(x).
 //   in 0 x -> out 0, same shape
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 
 namespace chaski {
 
-enum class Activation { silu, gelu, gelu_erf, relu, relu2, sigmoid, softplus };
+enum class Activation { silu, gelu, gelu_erf, relu, relu2, sigmoid, softplus, tanh };
 
 inline double activate(Activation kind, double x) {
   if (kind == Activation::silu) return x / (1 + std::exp(-x));
@@ -17,6 +17,7 @@ inline double activate(Activation kind, double x) {
   if (kind == Activation::relu2) return x < 0 ? 0 : x * x;
   if (kind == Activation::sigmoid) return 1 / (1 + std::exp(-x));
   if (kind == Activation::softplus) return x > 30 ? x : std::log1p(std::exp(x));
+  if (kind == Activation::tanh) return std::tanh(x);
   return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
@@ -39,7 +40,9 @@ struct Unary {
             {{Activation::relu2}, {{{3, 45}}}},
             {{Activation::sigmoid}, {{{3, 45}}}},
             {{Activation::softplus}, {{{3, 45}}}},
-            {{Activation::softplus}, {Input{.shape = {3, 45}, .spread = 100}}}};
+            {{Activation::softplus}, {Input{.shape = {3, 45}, .spread = 100}}},
+            {{Activation::tanh}, {{{3, 45}}}},
+            {{Activation::tanh}, {Input{.shape = {3, 45}, .spread = 100}}}};
   }
 };
 
