@@ -34,9 +34,7 @@ class Exaone : public Llama {
       s.add(l.attn.v, "attn_v", kv_rows(), dim).in_hf("attn.attention.v_proj");
       s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf("attn.attention.out_proj");
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("ln_2");
-      s.add(l.ffn.gate, "ffn_gate", ffn, dim).in_hf("mlp.c_fc_0");
-      s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.c_fc_1");
-      s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.c_proj");
+      gated_slots(s, l.ffn, {"mlp.c_fc_0", "mlp.c_fc_1", "mlp.c_proj"});
     }
     end_slots(s, "ln_f");
   }

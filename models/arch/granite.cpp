@@ -10,14 +10,7 @@ class Granite : public Experts {
  protected:
   void keys(Keys& k) override {
     Llama::keys(k);
-    k.number(embedding_scale, "embedding_scale").in_hf("embedding_multiplier").otherwise(1.0);
-    k.number(residual_scale, "residual_scale").in_hf("residual_multiplier").otherwise(1.0);
-    k.number(score_scale, "attention_scale")
-        .in_gguf("attention.scale")
-        .in_hf("attention_multiplier")
-        .hf_otherwise(1.0)
-        .optional();
-    k.number(logit_divisor, "logit_scale").in_hf("logits_scaling").hf_otherwise(1.0).positive();
+    factor_keys(k);
   }
 };
 

@@ -22,14 +22,7 @@ class GraniteHybrid : public Hybrid {
     for (const char* word : {"full_attention", "linear_attention"})
       k["attention_layers"].hf_word(word, word[0] == 'f' ? "1" : "0");
     rms_norm_key(k);
-    k.number(embedding_scale, "embedding_scale").in_hf("embedding_multiplier").otherwise(1.0);
-    k.number(residual_scale, "residual_scale").in_hf("residual_multiplier").otherwise(1.0);
-    k.number(score_scale, "attention_scale")
-        .in_gguf("attention.scale")
-        .in_hf("attention_multiplier")
-        .hf_otherwise(1.0)
-        .optional();
-    k.number(logit_divisor, "logit_scale").in_hf("logits_scaling").hf_otherwise(1.0).positive();
+    factor_keys(k);
     expert_keys(k, {"num_local_experts"});
     k.integer(shared_ffn, "expert_shared_feed_forward_length")
         .in_hf("shared_intermediate_size")

@@ -26,9 +26,7 @@ class InternLm2 : public Llama {
       fused_slots(s, l.attn, "attention.wqkv", kv_heads, Bias::none, false);
       s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf("attention.wo");
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("ffn_norm");
-      s.add(l.ffn.gate, "ffn_gate", ffn, dim).in_hf("feed_forward.w1");
-      s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("feed_forward.w3");
-      s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("feed_forward.w2");
+      gated_slots(s, l.ffn, {"feed_forward.w1", "feed_forward.w3", "feed_forward.w2"});
     }
     end_slots(s, "norm", Bias::none, "output");
   }

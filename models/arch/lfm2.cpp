@@ -84,10 +84,8 @@ class Lfm2 : public Hybrid {
   }
 
   void feed_slots(Slots& s, int64_t i) override {
-    GatedWeights& w = layers[size_t(i)].ffn;
-    s.add(w.gate, "ffn_gate", ffn, dim).in_hf("feed_forward.w1");
-    s.add(w.up, "ffn_up", ffn, dim).in_hf("feed_forward.w3");
-    s.add(w.down, "ffn_down", dim, ffn).in_hf("feed_forward.w2");
+    gated_slots(s, layers[size_t(i)].ffn,
+                {"feed_forward.w1", "feed_forward.w3", "feed_forward.w2"});
   }
 
  private:

@@ -95,10 +95,8 @@ class Llama4 : public Experts {
       shared_ffn = expert_ffn;
       return Experts::feed_slots(s, i);
     }
-    GatedWeights& w = layers[size_t(i)].ffn;
-    s.add(w.gate, "ffn_gate", ffn, dim).in_hf("feed_forward.gate_proj");
-    s.add(w.up, "ffn_up", ffn, dim).in_hf("feed_forward.up_proj");
-    s.add(w.down, "ffn_down", dim, ffn).in_hf("feed_forward.down_proj");
+    gated_slots(s, layers[size_t(i)].ffn,
+                {"feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"});
   }
   ValueId feed(Graph& g, ValueId n, size_t i) const override {
     if (!has_experts(int64_t(i))) return Llama::feed(g, n, i);

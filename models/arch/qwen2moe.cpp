@@ -19,9 +19,7 @@ class Qwen2Moe : public Experts {
     rms_norm_key(k);
     expert_keys(k);
     expert_width_key(k);
-    k.integer(shared_ffn, "expert_shared_feed_forward_length")
-        .in_hf("shared_expert_intermediate_size")
-        .range(2, 1 << 22);
+    shared_width_key(k);
     normalised_key(k, false, false);
     expect_experts_in_all_layers(k);
     k.hf_expects({"hidden_act"}, {"silu"});

@@ -62,9 +62,7 @@ class Qwen35Moe : public Qwen35 {
     std::erase_if(k.list, [](const Key& key) { return key.ours == "model.feed_forward_length"; });
     expert_keys(k);
     expert_width_key(k);
-    k.integer(shared_ffn, "expert_shared_feed_forward_length")
-        .in_hf("shared_expert_intermediate_size")
-        .range(2, 1 << 22);
+    shared_width_key(k);
   }
 };
 

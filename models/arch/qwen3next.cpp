@@ -18,9 +18,7 @@ class Qwen3Next : public DeltaNet {
     rms_norm_key(k);
     expert_keys(k);
     expert_width_key(k);
-    k.integer(shared_ffn, "expert_shared_feed_forward_length")
-        .in_hf("shared_expert_intermediate_size")
-        .range(2, 1 << 22);
+    shared_width_key(k);
     normalised_key(k, true, true);
     expect_experts_in_all_layers(k);
     delta_keys(k);

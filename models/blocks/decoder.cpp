@@ -244,6 +244,17 @@ void Decoder::clip_key(Keys& k) {
   k.number(clip, "clamp_kqv").in_gguf("attention.clamp_kqv").in_hf("clip_qkv").optional();
 }
 
+void Decoder::factor_keys(Keys& k) {
+  k.number(embedding_scale, "embedding_scale").in_hf("embedding_multiplier").otherwise(1.0);
+  k.number(residual_scale, "residual_scale").in_hf("residual_multiplier").otherwise(1.0);
+  k.number(score_scale, "attention_scale")
+      .in_gguf("attention.scale")
+      .in_hf("attention_multiplier")
+      .hf_otherwise(1.0)
+      .optional();
+  k.number(logit_divisor, "logit_scale").in_hf("logits_scaling").hf_otherwise(1.0).positive();
+}
+
 void Decoder::activation_key(Keys& k, const char* hf, const char* usual) {
   k.word(activation, "activation",
          {{"gelu", Activation::gelu_erf},
@@ -333,10 +344,11 @@ std::array<Slots::Slot*, 2> Decoder::head_norm_slots(Slots& s, AttentionWeights&
           norm(w.k_norm, "attn_k_norm", "self_attn.k_norm", kv_rows())};
 }
 
-void Decoder::gated_slots(Slots& s, GatedWeights& w) {
-  s.add(w.gate, "ffn_gate", ffn, dim).in_hf("mlp.gate_proj").with(Bias::maybe);
-  s.add(w.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj").with(Bias::maybe);
-  s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj").with(Bias::maybe);
+void Decoder::gated_slots(Slots& s, GatedWeights& w, const std::array<const char*, 3>& hf,
+                          Bias bias) {
+  s.add(w.gate, "ffn_gate", ffn, dim).in_hf(hf[0]).with(bias);
+  s.add(w.up, "ffn_up", ffn, dim).in_hf(hf[1]).with(bias);
+  s.add(w.down, "ffn_down", dim, ffn).in_hf(hf[2]).with(bias);
 }
 
 void Decoder::gate_up_slots(Slots& s, GatedWeights& w) {

@@ -54,6 +54,7 @@ class Decoder : public Model {
   void layer_norm_key(Keys& keys);                           // the same under its layer norm name
   void alibi_key(Keys& keys);                                // max_bias
   void clip_key(Keys& keys);
+  void factor_keys(Keys& keys);  // the four factors, under Granite's names
   // The activation of plain(). GGUF files do not store it, so `usual` is that of the architecture's
   // models.
   void activation_key(Keys& keys, const char* hf, const char* usual);
@@ -98,7 +99,12 @@ class Decoder : public Model {
   // the order of the rows of q and k; `gguf`: that order in GGUF files.
   std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf,
                                               bool whole = false);
-  void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
+  // ffn_gate, ffn_up and ffn_down. hf: their names there.
+  void gated_slots(Slots& slots, GatedWeights& w, const std::array<const char*, 3>& hf,
+                   Bias bias = Bias::none);
+  void gated_slots(Slots& slots, GatedWeights& w) {
+    gated_slots(slots, w, {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}, Bias::maybe);
+  }
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
   // token_embd; sets "model." as the prefix of all Hugging Face names.
   void token_slot(Slots& slots, const char* in_hf = "embed_tokens");

@@ -19,6 +19,12 @@ void Experts::expert_width_key(Keys& k) {
       .range(2, 1 << 22);
 }
 
+void Experts::shared_width_key(Keys& k) {
+  k.integer(shared_ffn, "expert_shared_feed_forward_length")
+      .in_hf("shared_expert_intermediate_size")
+      .range(2, 1 << 22);
+}
+
 void Experts::router_keys(Keys& k, int usual) {
   k.integer(dense_layers, "leading_dense_block_count")
       .in_hf("first_k_dense_replace")

@@ -73,6 +73,7 @@ class Experts : public Llama {
   // Qwen's keys about layers without experts, which must say that there are none.
   static void expect_experts_in_all_layers(Keys& keys);
   void expert_width_key(Keys& keys);
+  void shared_width_key(Keys& keys);  // shared_ffn, under Qwen's name
   // The keys of DeepSeek's routers: dense layers, shared experts, gating, scale and groups. Without
   // them the gating is `usual`.
   void router_keys(Keys& keys, int usual);
