@@ -56,12 +56,16 @@ constexpr NamedShape kShapes[] = {
      1, 1, 64},
     {"gpt-oss-20b", "gpt-oss", 2880, 12, 2880, 201088, 131072, 64, 8, 64, false, 24, 32, 4,
      2880,          0,         0,    0,  0,    0,      128},
+    {"mamba-1.4b", "mamba", 2048, 48, 0, 50280, 1 << 20, 0, 1, 64, true},
     {"mamba2-1.3b", "mamba2", 2048, 48, 0, 50288, 1 << 20, 0, 1, 64, true},
     {"qwen3.5-0.8b", "qwen35", 1024, 24, 3584, 248320, 262144, 8, 2, 256, true, 0, 0, 0, 0, 0, 0,
+     64},
+    {"qwen3.5-4b", "qwen35", 2560, 32, 9216, 248320, 262144, 16, 4, 256, true, 0, 0, 0, 0, 0, 0,
      64},
     {"lfm2-1.2b", "lfm2", 2048, 16, 8192, 65536, 128000, 32, 8, 64, true},
     {"granite-4-h-tiny", "granitehybrid", 1536, 40, 512, 100352, 131072, 12, 4, 128, true, 40, 64,
      6},
+    {"jamba", "jamba", 4096, 5, 14336, 65536, 262144, 32, 8, 128, false, 32, 16, 2},
 };
 
 // The mixers of some of these.
@@ -71,10 +75,13 @@ struct NamedMixer {
   const char* attends;  // by layer, again and again: 1 if it attends; empty: no list of layers
 };
 constexpr NamedMixer kMixers[] = {
+    {"mamba-1.4b", 4096, 16, 128, 1, 0, ""},
     {"mamba2-1.3b", 4096, 128, 64, 1, 0, ""},
     {"qwen3.5-0.8b", 2048, 128, 16, 16, 0, ""},
+    {"qwen3.5-4b", 4096, 128, 32, 16, 0, ""},
     {"lfm2-1.2b", 0, 0, 0, 0, 0, "0010010010101010"},
     {"granite-4-h-tiny", 3072, 128, 48, 1, 1024, "0000010000"},
+    {"jamba", 8192, 16, 256, 1, 0, "00001000"},
 };
 
 const NamedShape& shape_named(const std::string& name) {
