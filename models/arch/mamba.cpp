@@ -1,5 +1,5 @@
-// Mamba (Gu and Dao 2023) and Mamba 2 (Dao and Gu 2024), also Codestral Mamba: layers of one norm
-// and one mixer, without attention and feed-forward.
+// Mamba (Gu and Dao 2023), Falcon Mamba and Mamba 2 (Dao and Gu 2024), also Codestral Mamba: layers
+// of one norm and one mixer, without attention and feed-forward.
 #include "models/blocks/hybrid.h"
 
 namespace chaski {
@@ -65,20 +65,26 @@ class Mamba1 : public MambaLayers {
     mixer_keys(k, "conv_kernel", "expand", "state_size", "time_step_rank");
     k["ssm.state_size"].hf_otherwise(int64_t{16});
     k["ssm.time_step_rank"].hf_otherwise([this] { return Given((dim + 15) / 16); });
-    k.flag(normed, "ssm.dt_b_c_rms").not_in_hf().otherwise(false);
+    k.flag(normed, "ssm.dt_b_c_rms").not_in_hf().otherwise(normed);
+    // GGUF files have one number for all norms, which is 1e-5 in the published ones.
+    k.number(plain_eps, "ssm.norm_epsilon")
+        .in_gguf_always(1e-5)
+        .in_hf("mixer_rms_eps")
+        .when([this] { return normed; })
+        .hf_otherwise(1e-6)
+        .gguf_otherwise([this] { return double(eps); })
+        .positive();
     k.hf_tied = true;
   }
-  void agree(const std::string& file) const override {
-    MambaLayers::agree(file);
-    if (normed)
-      fail(Exit::bad_file,
-           "{}: model.ssm.dt_b_c_rms is true, expected false: Falcon Mamba's norms "
-           "are not supported",
-           file);
-  }
 
- private:
+ protected:
   bool normed = false;
+};
+
+// Time steps, B and C are normed, without weights.
+class FalconMamba : public Mamba1 {
+ public:
+  FalconMamba() { normed = true; }
 };
 
 class Mamba2 : public MambaLayers {
@@ -96,8 +102,9 @@ class Mamba2 : public MambaLayers {
 
 }  // namespace
 
-extern const Architecture kMamba, kMamba2;
+extern const Architecture kMamba, kFalconMamba, kMamba2;
 const Architecture kMamba{"mamba", {"MambaForCausalLM"}, make_model<Mamba1>};
+const Architecture kFalconMamba{"mamba", {"FalconMambaForCausalLM"}, make_model<FalconMamba>};
 const Architecture kMamba2{"mamba2", {"Mamba2ForCausalLM"}, make_model<Mamba2>};
 
 }  // namespace chaski

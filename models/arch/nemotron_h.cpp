@@ -1,5 +1,8 @@
-// Nemotron-H (NVIDIA 2025, arXiv 2504.03624): layers of one norm and one part, which is Mamba 2,
-// attention without positions, or an ungated relu2 feed-forward.
+// Nemotron-H (NVIDIA 2025, arXiv 2504.03624) and Nemotron 3 with experts: layers of one norm and
+// one part, which is Mamba 2, attention without positions, an ungated relu2 feed-forward, or
+// ungated experts with a shared one.
+#include <algorithm>
+
 #include "models/blocks/hybrid.h"
 
 namespace chaski {
@@ -8,7 +11,10 @@ namespace {
 
 class NemotronH : public Hybrid {
  public:
-  NemotronH() { activation = Activation::relu2, hf.mixer = "mixer."; }
+  NemotronH() {
+    activation = Activation::relu2, hf.mixer = "mixer.", choice_bias = Bias::maybe;
+    names.router = "mixer.gate", names.bias = "mixer.gate.e_score_correction_bias";
+  }
 
   void keys(Keys& k) override {
     size_keys(k);
@@ -20,6 +26,9 @@ class NemotronH : public Hybrid {
     kind_words(k["attention_layers"], "*", "full_attention");
     k.flags(feeds, "feed_forward_layers", n_layers).not_in_gguf().optional();
     kind_words(k["feed_forward_layers"], "-", "mlp");
+    k.flags(mixes, "expert_layers", n_layers).not_in_gguf().optional();
+    kind_words(k["expert_layers"], "E", "moe");
+    mixture_keys(k);
     k.integer(hf_ffn, "feed_forward_width")
         .not_in_gguf()
         .in_hf("intermediate_size")
@@ -31,6 +40,7 @@ class NemotronH : public Hybrid {
         .otherwise([this] {
           std::vector<int64_t> list(size_t(n_layers), 0);
           for (size_t i = 0; i < feeds.size(); ++i) list[i] = feeds[i] * hf_ffn;
+          for (size_t i = 0; i < mixes.size(); ++i) list[i] += mixes[i] * expert_ffn;
           return Given(list);
         });
     rms_norm_key(k);
@@ -79,6 +89,8 @@ class NemotronH : public Hybrid {
         s.add(l.attn.k, "attn_k", kv_rows(), dim).in_hf("mixer.k_proj");
         s.add(l.attn.v, "attn_v", kv_rows(), dim).in_hf("mixer.v_proj");
         s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf("mixer.o_proj");
+      } else if (has_experts(i)) {
+        mixture_slots(s, i);
       } else if (const int64_t width = ffn_list[size_t(i)]; width > 0) {
         s.add(plain.up, "ffn_up", width, dim).in_hf("mixer.up_proj");
         s.add(plain.down, "ffn_down", dim, width).in_hf("mixer.down_proj");
@@ -94,31 +106,91 @@ class NemotronH : public Hybrid {
     for (size_t i = 0; i < layers.size(); ++i) {
       const ValueId n = rms_norm(g, x, layers[i].attn_norm);
       x = residual(g, x,
-                   attends(int64_t(i)) ? attention(g, n, layers[i].attn, int(i))
-                   : ffn_list[i] > 0   ? plain(g, n, plains[i])
-                                       : mamba(g, n, mambas[i]));
+                   attends(int64_t(i))       ? attention(g, n, layers[i].attn, int(i))
+                   : has_experts(int64_t(i)) ? mixture(g, n, i)
+                   : ffn_list[i] > 0         ? plain(g, n, plains[i])
+                                             : mamba(g, n, mambas[i]));
     }
     logits(g, rms_norm(g, g.take_outputs(x), output_norm));
   }
 
  private:
-  std::vector<PlainWeights> plains;
-  std::vector<int64_t> feeds, ffn_list;
+  std::vector<PlainWeights> plains;  // also of shared experts
+  std::vector<int64_t> feeds, mixes, ffn_list;
   int64_t hf_ffn = 0, head_channels = 64;
+
+  // GGUF files do not say which: the published models with experts have no other feed-forward.
+  bool has_experts(int64_t layer) const override {
+    return experts > 0 && (mixes.empty() ? ffn_list[size_t(layer)] > 0 : mixes[size_t(layer)] == 1);
+  }
+  // transformers reads them only if a layer has experts.
+  void mixture_keys(Keys& k) {
+    const auto none = [this] { return std::ranges::count(mixes, 1) == 0; };
+    k.integer(experts, "expert_count")
+        .in_hf({"n_routed_experts", "num_local_experts"})
+        .range(0, 4096)
+        .ignored_in_hf_if(none)
+        .otherwise([=] { return int64_t{none() ? 0 : 8}; });
+    const auto some = [this] { return experts > 0; };
+    k.integer(chosen, "expert_used_count")
+        .in_hf("num_experts_per_tok")
+        .range(1, 4096)
+        .when(some)
+        .hf_otherwise(int64_t{2});
+    expert_width_key(k);
+    k["expert_feed_forward_length"].when(some).hf_otherwise(int64_t{7688});
+    k.integer(shared_ffn, "expert_shared_feed_forward_length")
+        .in_hf("moe_shared_expert_intermediate_size")
+        .range(2, 1 << 22)
+        .when(some)
+        .hf_otherwise(int64_t{7688});
+    router_keys(k, kSigmoid);
+    k["expert_weights_norm"].hf_otherwise(true);
+    for (const char* key : {"leading_dense_block_count", "expert_shared_count"})
+      k[key].not_in_hf().otherwise(int64_t{0});
+    if (experts > 0) k.hf_expects({"moe_latent_size"}, {});
+  }
+  void mixture_slots(Slots& s, int64_t i) {
+    mixtures.resize(size_t(n_layers));
+    Mixture& m = mixtures[size_t(i)];
+    PlainWeights& shared = plains[size_t(i)];
+    m.experts = experts;
+    s.add(m.router, "ffn_gate_inp", experts, dim).in_hf(names.router).as(Role::router);
+    s.add(m.bias, "exp_probs_b.bias", 1, experts).in_hf(names.bias).bare_in_hf().optional();
+    s.add(m.up, "ffn_up_exps", experts * expert_ffn, dim)
+        .of_experts(experts, chosen)
+        .in_hf("mixer.experts.*.up_proj");
+    s.add(m.down, "ffn_down_exps", experts * dim, expert_ffn)
+        .of_experts(experts, chosen)
+        .in_hf("mixer.experts.*.down_proj");
+    s.add(shared.up, "ffn_up_shexp", shared_ffn, dim).in_hf("mixer.shared_experts.up_proj");
+    s.add(shared.down, "ffn_down_shexp", dim, shared_ffn).in_hf("mixer.shared_experts.down_proj");
+  }
+  ValueId mixture(Graph& g, ValueId n, size_t i) const {
+    const Mixture& m = mixtures[i];
+    const Graph::Routed c = choose(g, linear(g, n, m.router), m);
+    const auto expert = [&](ValueId x, const Linear& w) {
+      return g.expert_matmul(x, *w.weight, int(experts), c.experts);
+    };
+    const ValueId y = expert(g.activate(activation, expert(n, m.up)), m.down);
+    return g.add(g.mix(y, c.weights), plain(g, n, plains[i]));
+  }
 
   // config.json has a letter or a word for each layer.
   static void kind_words(Key& key, const std::string& letter, const std::string& word) {
     key.in_hf({"layers_block_type", "hybrid_override_pattern"});
     key.hf_words.clear();
-    for (const char* other : {"M", "-", "*"}) key.hf_word(other, other == letter ? "1" : "0");
-    for (const char* other : {"linear_attention", "mamba", "mlp", "full_attention", "attention"})
+    for (const char* other : {"M", "-", "*", "E"}) key.hf_word(other, other == letter ? "1" : "0");
+    for (const char* other :
+         {"linear_attention", "mamba", "mlp", "moe", "full_attention", "attention"})
       key.hf_word(other, other == word || "full_" + std::string(other) == word ? "1" : "0");
   }
 };
 
 }  // namespace
 
-extern const Architecture kNemotronH;
+extern const Architecture kNemotronH, kNemotronHMoe;
 const Architecture kNemotronH{"nemotron_h", {"NemotronHForCausalLM"}, make_model<NemotronH>};
+const Architecture kNemotronHMoe{"nemotron_h_moe", {}, make_model<NemotronH>};
 
 }  // namespace chaski

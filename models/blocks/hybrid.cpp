@@ -72,6 +72,16 @@ void Hybrid::agree(const std::string& file) const {
          groups, steps);
 }
 
+void Hybrid::bound(const std::string& file) {
+  Experts::bound(file);
+  if (plain_eps == 0) return;
+  ones.assign(size_t(std::max(steps, states)), 1.0f);
+  const auto view = [&](int64_t n) {
+    return Weight{{"ones", Format::f32, 1, n}, reinterpret_cast<const std::byte*>(ones.data())};
+  };
+  unit_steps = view(steps), unit_states = view(states);
+}
+
 void Hybrid::tensors(Slots& s) {
   layers.resize(size_t(n_layers)), mambas.resize(size_t(n_layers));
   if (!kv_list.empty()) kv_heads = int(std::max<int64_t>(1, *std::ranges::max_element(kv_list)));
@@ -166,13 +176,16 @@ void Hybrid::slots_of_2(Slots& s, Mamba& m) const {
 ValueId Hybrid::mamba_1(Graph& g, ValueId n, const Mamba& m) const {
   const ValueId in = linear(g, n, m.x), z = linear(g, n, m.z);
   const ValueId x = g.short_conv(in, *m.conv.weight, m.conv_bias.weight, true);
-  const auto normed = [&](ValueId y, const Linear& norm) {
+  const auto normed = [&](ValueId y, const Linear& norm, const Weight& unit) {
+    if (plain_eps > 0) return g.rms_norm(y, unit, plain_eps);
     return norm.weight ? rms_norm(g, y, norm) : y;
   };
   const ValueId low = linear(g, x, m.low), b = linear(g, x, m.b), c = linear(g, x, m.c);
-  const ValueId dt = g.activate(Activation::softplus, linear(g, normed(low, m.low_norm), m.dt));
-  const ValueId y = g.selective_scan(x, dt, normed(b, m.b_norm), normed(c, m.c_norm),
-                                     *m.decays.weight, *m.direct.weight);
+  const ValueId dt =
+      g.activate(Activation::softplus, linear(g, normed(low, m.low_norm, unit_steps), m.dt));
+  const ValueId y =
+      g.selective_scan(x, dt, normed(b, m.b_norm, unit_states), normed(c, m.c_norm, unit_states),
+                       *m.decays.weight, *m.direct.weight);
   return linear(g, g.mul(g.silu(z), y), m.out);
 }
 

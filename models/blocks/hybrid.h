@@ -8,6 +8,7 @@ namespace chaski {
 class Hybrid : public Experts {
  public:
   void agree(const std::string& file) const override;
+  void bound(const std::string& file) override;
   void tensors(Slots& slots) override;
 
  protected:
@@ -18,6 +19,7 @@ class Hybrid : public Experts {
   int64_t inner = 0, states = 0, steps = 0, groups = 1, taps = 0;
   bool has_heads = true;         // the mixers are those of Mamba 2
   bool normed_steps = false;     // Mamba: time steps, B and C are normed
+  float plain_eps = 0;           // of such norms without weights; 0: there are none
   std::vector<int64_t> kv_list;  // by layer: key heads, 0 without attention; empty: all attend
 
   struct LayerNames {
@@ -62,6 +64,8 @@ class Hybrid : public Experts {
   ValueId mamba_1(Graph& g, ValueId n, const Mamba& m) const;
   ValueId mamba_2(Graph& g, ValueId n, const Mamba& m) const;
 
+  std::vector<float> ones;                // as many as time steps or states
+  Weight unit_steps, unit_states;         // views of it
   std::vector<int64_t> attention_layers;  // config.json's list, 1 for each layer with attention
   int64_t hf_kv_heads = 0;
 };

@@ -151,13 +151,16 @@ float Mla::latent_scale() const {
 
 ValueId Mla::attend(Graph& g, ValueId n, size_t i) const {
   const Latent& w = latents[i];
+  const auto turned = [&](ValueId of, int n_heads) {
+    return turns(int(i)) ? g.rope(of, n_heads, rope.dim, rope) : of;
+  };
   const ValueId x = query_rank > 0 ? g.rms_norm(linear(g, n, w.q_a), *w.q_a_norm.weight, kLatentEps)
                                    : n,
                 plain = linear(g, x, w.q), turning = linear(g, x, w.q_rope),
                 latent = g.rms_norm(linear(g, n, w.kv), *w.kv_norm.weight, kLatentEps),
-                k_rope = g.rope(linear(g, n, w.k_rope), 1, rope.dim, rope);
-  const ValueId q = g.join(g.head_matmul(plain, *w.k_b.weight, heads),
-                           g.rope(turning, heads, rope.dim, rope), heads);
+                k_rope = turned(linear(g, n, w.k_rope), 1);
+  const ValueId q =
+      g.join(g.head_matmul(plain, *w.k_b.weight, heads), turned(turning, heads), heads);
   const StateId kv = g.state(Paged{1, int(latent_rank) + rope.dim, int(latent_rank), window, true});
   g.kv_write(kv, g.join(latent, k_rope, 1));
   const ValueId y = look(g, q, kv, n, x, i);

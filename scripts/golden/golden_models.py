@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import golden_gguf
 import golden_gguf_gpt
 import golden_recurrent
+import golden_rwkv
 import golden_shelf
 import golden_shelf_gguf
 from golden_configs import *
@@ -20,8 +21,8 @@ from golden_experts import (BAILINGMOE2, DBRX, DEEPSEEK, DEEPSEEK_V2, DEEPSEEK_V
                             EXAONE_MOE, GEMMA4_EXPERTS, GLM4MOE, GLM_DSA, GPT_OSS, GRANITEMOE, HUNYUAN_MOE, LLAMA4, MINIMAX_M2,
                             MIXTRAL, MOONLIGHT, OLMOE, PHIMOE, QWEN2MOE, QWEN3MOE)
 from golden_twins import TWINS, load_twin, ternary, ungated
-from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, write_golden,
-                            write_json)
+from golden_weights import (load_folder, oracle_config, random_weights, run, save_shards, some_tokens, store_golden,
+                            write_golden, write_json)
 
 # name: (the tested features, config, stored dtype, number of tokens, a config change that must change the logits)
 MODELS = {
@@ -345,6 +346,7 @@ MODELS = {
 
 MODELS |= golden_recurrent.MODELS
 MODELS |= dict.fromkeys(golden_shelf.MODELS)
+MODELS |= dict.fromkeys(golden_rwkv.MODELS)
 
 # Session lengths that differ from the model's context.
 CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60, "phimoe": 64}
@@ -362,7 +364,23 @@ def write_shelf_model(out, name):
     write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
 
 
+def write_rwkv(out, name):
+    what, config, n_tokens = golden_rwkv.MODELS[name]
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    weights, tokens = golden_rwkv.weights_of(name), some_tokens(name, n_tokens, config["vocab_size"])
+    if name == "rwkv7":
+        write_json(folder / "config.json", config)
+        stored = {k: torch.from_numpy(w.copy()) for k, w in golden_rwkv.folder_weights(weights).items()}
+        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    golden_rwkv.write_gguf(folder / "model.gguf", name, weights)
+    logits, in_f32 = (golden_rwkv.logits(name, weights, tokens, dtype) for dtype in (np.float64, np.float32))
+    store_golden(folder / "golden.json", folder / "logits.f32", logits, in_f32, tokens, what)
+
+
 def write_random_model(out, name):
+    if name in golden_rwkv.MODELS:
+        return write_rwkv(out, name)
     if name in golden_shelf.MODELS:
         return write_shelf_model(out, name)
     what, config, dtype, n_tokens, change = MODELS[name]

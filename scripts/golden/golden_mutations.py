@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 import transformers
 
+import golden_rwkv
 import golden_shelf
 from golden_twins import TWINS
 from golden_weights import run
@@ -238,7 +239,7 @@ def main():
         models = stored["models"]
         unshared(models, stored["values"])
     for folder in sorted((args.out / "models").iterdir()):
-        if not folder.is_dir() or args.only and folder.name not in args.only:
+        if not folder.is_dir() or args.only and folder.name not in args.only or folder.name in golden_rwkv.MODELS:
             continue
         kind = json.loads((folder / "config.json").read_text())["model_type"]
         if kind in (*TWINS, "minicpm") or golden_shelf.is_of_other_class(folder.name):

@@ -31,6 +31,10 @@ MAMBA2 = without(MAMBA, "intermediate_size", "time_step_rank") | {
     "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "state_size": 24, "num_heads": 8, "head_dim": 8,
     "n_groups": 2, "rms_norm": True, "chunk_size": 64, "tie_word_embeddings": False}
 
+# The norms of time steps, B and C have the epsilon of the other norms, because GGUF files have one number for all.
+FALCON_MAMBA = MAMBA | {
+    "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba", "mixer_rms_eps": 1e-5}
+
 LFM2 = without(LLAMA, "hidden_act", "intermediate_size", "attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling") | {
     "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "num_hidden_layers": 4, "num_attention_heads": 4,
     "num_key_value_heads": 2, "block_ff_dim": 80, "block_multiple_of": 8, "block_ffn_dim_multiplier": 1.0,
@@ -77,6 +81,11 @@ NEMOTRON_H = SMALL | {
     "mamba_proj_bias": False, "attention_bias": False, "mlp_bias": False, "layer_norm_epsilon": 1e-5, "chunk_size": 64,
     "tie_word_embeddings": False}
 
+NEMOTRON_H_MOE = NEMOTRON_H | {
+    "hybrid_override_pattern": "ME*E", "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16, "moe_shared_expert_intermediate_size": 24, "routed_scaling_factor": 2.5, "n_group": 1,
+    "topk_group": 1, "norm_topk_prob": True, "moe_latent_size": None}
+
 LINEAR = {"linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
           "linear_num_value_heads": 4}
 
@@ -98,9 +107,31 @@ QWEN35_MOE = without(QWEN3NEXT, "norm_topk_prob", "decoder_sparse_step", "mlp_on
     "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "linear_num_value_heads": 2,
     "rope_parameters": QWEN35_ROPE}
 
+FACTORS = {f"{part}_{factor}_factor": value for part in ("full_attn", "linear_attn", "mlp")
+           for factor, value in (("alpha", 1.5), ("beta", 1.0))}
+
+MINIMAX_01 = without(LLAMA, "attention_bias", "mlp_bias", "rope_scaling") | FACTORS | {
+    "architectures": ["MiniMaxForCausalLM"], "model_type": "minimax", "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 64, "rope_theta": 10000.0,
+    "max_position_embeddings": 512}
+
+KIMI_LINEAR = SMALL | {
+    "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "num_hidden_layers": 4, "intermediate_size": 48,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_act": "silu", "model_max_length": 512, "rms_norm_eps": 1e-5,
+    "kv_lora_rank": 16, "q_lora_rank": None, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "mla_use_nope": True, "first_k_dense_replace": 1, "moe_intermediate_size": 16, "moe_renormalize": True,
+    "moe_router_activation_func": "sigmoid", "num_experts": 8, "num_experts_per_token": 3, "num_shared_experts": 1,
+    "num_expert_group": 1, "topk_group": 1, "routed_scaling_factor": 2.446, "tie_word_embeddings": False, "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "linear_attn_config": {"full_attn_layers": [2, 4], "kda_layers": [1, 3], "head_dim": 24, "num_heads": 2,
+                           "short_conv_kernel_size": 4}}
+
 F32 = torch.float32
 MODELS = {
     "mamba": ("the selective scan with 7 states of a channel, convolution of 4 taps, tied head", MAMBA, F32, 140, None),
+    "falcon_mamba": ("Mamba with norms of time steps, B and C, which have no weights", FALCON_MAMBA, F32, 100,
+                     {"layer_norm_epsilon": 1e-1}),
     "mamba2": ("8 heads of 8 by 24, 2 groups, gated norm of groups", MAMBA2, F32, 300, {"layer_norm_epsilon": 1e-1}),
     "lfm2": ("gated short convolutions and one layer of attention with norms of heads", LFM2, F32, 70, {"rope_theta": 10000.0}),
     "lfm2_moe": ("LFM2 with experts chosen by a sigmoid with a bias, one dense layer", LFM2_MOE, F32, 48,
@@ -115,36 +146,53 @@ MODELS = {
                         {"key_multiplier": 2.0}),
     "nemotron_h": ("layers of one part each: Mamba 2, attention without positions, relu2 feed-forward", NEMOTRON_H, F32, 100,
                    {"mlp_hidden_act": "silu"}),
+    "nemotron_h_moe": ("Nemotron-H with ungated experts and a shared one", NEMOTRON_H_MOE, F32, 100, {"norm_topk_prob": False}),
     "qwen3next": ("gated delta nets with 4 value heads over 2 key heads, gated attention, a gated shared expert", QWEN3NEXT, F32,
                   100, {"norm_topk_prob": False}),
     "qwen35": ("Qwen 3.5: delta nets with projections of their own, interleaved sections of positions", QWEN35, F32, 300,
                {"linear_conv_kernel_dim": 4, "rms_norm_eps": 1e-2}),
     "qwen35_grouped": ("4 value heads over 2 key heads, which GGUF files have in another order",
                        QWEN35 | {"linear_num_value_heads": 4}, F32, 70, {"rms_norm_eps": 1e-2}),
+    "minimax_01": ("lightning attention and one layer of soft-max attention, experts, factors of normed inputs", MINIMAX_01, F32,
+                   300, {"mlp_alpha_factor": 1.0}),
+    "kimi_linear": ("delta rules with a decay for each channel, latent attention without positions, experts and a shared one",
+                    KIMI_LINEAR, F32, 300, {"moe_renormalize": False}),
     "qwen35_moe": ("Qwen 3.5 with experts", QWEN35_MOE, F32, 70, {"num_experts_per_tok": 2}),
 }
 
 # Names in transformers' class -> names in published files, of models whose experts are stored one by one.
-EXPERTS = {"jamba": {}, "qwen3_next": {}, "lfm2_moe": {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}}
+W123 = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+EXPERTS = {"jamba": {}, "qwen3_next": {}, "lfm2_moe": W123, "minimax": W123, "kimi_linear": W123,
+           "nemotron_h": {}}
 
 
 def published(shapes, model_type):
     """The names and shapes of a model's own files, from those of its class in transformers."""
     out = {}
     for name, shape in shapes.items():
-        if model_type in EXPERTS and (match := re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)", name)):
+        if model_type == "minimax" and name.endswith(("_decay", "slope_rate")):  # computed, not stored
+            continue
+        if model_type == "nemotron_h":
+            name = name.replace("model.", "backbone.", 1)
+        if model_type in EXPERTS and (match := re.fullmatch(r"(.*\.experts)\.(gate_up_proj|up_proj|down_proj)", name)):
             stem, kind = match.groups()
             kinds = ["gate_proj", "up_proj"] if kind == "gate_up_proj" else [kind]
             for i in range(shape[0]):
                 for k in kinds:
                     out[f"{stem}.{i}.{EXPERTS[model_type].get(k, k)}.weight"] = (shape[1] // len(kinds), shape[2])
+        elif model_type == "kimi_linear" and name.endswith("conv1d.weight"):
+            for part in "qkv":
+                out[name.replace("conv1d", part + "_conv1d")] = (shape[0] // 3, *shape[1:])
         elif model_type == "granitemoehybrid":
             for theirs, own in {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
                                 "router.weight": "router.layer.weight"}.items():
                 name = name.replace(theirs, own)
             out[name] = shape
         else:
-            out[name.replace("model.", "backbone.", 1) if model_type == "nemotron_h" else name] = shape
+            out[name] = shape
+    if model_type in ("minimax", "kimi_linear"):
+        out = {re.sub(r"\.mlp\.(?=gate\.|experts|shared)", ".block_sparse_moe.", k).replace(".forget_gate", ""): v
+               for k, v in out.items()}
     return out
 
 
@@ -158,9 +206,9 @@ def ssm_keys(writer, kernel, inner, state, rank, groups):
 def mamba(writer, c):
     writer.add_context_length(2**20), writer.add_feed_forward_length(0), writer.add_head_count(0)
     writer.add_layer_norm_rms_eps(c["layer_norm_epsilon"])
-    if c["model_type"] == "mamba":
+    if "time_step_rank" in c:
         ssm_keys(writer, c["conv_kernel"], 2 * c["hidden_size"], c["state_size"], c["time_step_rank"], None)
-        writer.add_ssm_dt_b_c_rms(False)
+        writer.add_ssm_dt_b_c_rms("mixer_rms_eps" in c)
     else:
         ssm_keys(writer, c["conv_kernel"], 2 * c["hidden_size"], c["state_size"], c["num_heads"], c["n_groups"])
 
@@ -221,7 +269,16 @@ def falcon_h1(writer, c):
 def nemotron_h(writer, c):
     pattern = c["hybrid_override_pattern"]
     attention_keys(writer, c, [c["num_key_value_heads"] if p == "*" else 0 for p in pattern])
-    writer.add_feed_forward_length([c["intermediate_size"] if p == "-" else 0 for p in pattern])
+    if experts := c.get("n_routed_experts"):
+        writer.add_layer_norm_eps(c["layer_norm_epsilon"])
+        writer.add_feed_forward_length([c["moe_intermediate_size"] if p == "E" else 0 for p in pattern])
+        writer.add_expert_count(experts), writer.add_expert_used_count(c["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        writer.add_expert_shared_feed_forward_length(c["moe_shared_expert_intermediate_size"])
+        writer.add_expert_shared_count(c["n_shared_experts"]), writer.add_expert_weights_norm(c["norm_topk_prob"])
+        writer.add_expert_weights_scale(c["routed_scaling_factor"]), writer.add_expert_group_count(c["n_group"])
+    else:
+        writer.add_feed_forward_length([c["intermediate_size"] if p == "-" else 0 for p in pattern])
     writer.add_layer_norm_rms_eps(c["layer_norm_epsilon"])
     ssm_keys(writer, c["conv_kernel"], c["mamba_num_heads"] * c["mamba_head_dim"], c["ssm_state_size"], c["mamba_num_heads"],
              c["n_groups"])
@@ -243,10 +300,42 @@ def qwen3next(writer, c):
         writer.add_feed_forward_length(c["intermediate_size"])
 
 
+def minimax(writer, c):
+    attention_keys(writer, c)
+    writer.add_array("minimax-01.attention.recurrent_layers", [t == "linear_attention" for t in c["layer_types"]])
+    writer.add_feed_forward_length(c["intermediate_size"]), writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_expert_count(c["num_local_experts"]), writer.add_expert_used_count(c["num_experts_per_tok"])
+    writer.add_residual_scale(c["full_attn_alpha_factor"])
+
+
+def kimi_linear(writer, c):
+    linear, latent, turned = c["linear_attn_config"], c["kv_lora_rank"], c["qk_rope_head_dim"]
+    writer.add_context_length(c["model_max_length"]), writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv([int(i + 1 in linear["full_attn_layers"]) for i in range(c["num_hidden_layers"])])
+    writer.add_feed_forward_length(c["intermediate_size"]), writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_ssm_conv_kernel(linear["short_conv_kernel_size"])
+    writer.add_uint32("kimi-linear.kda.head_dim", linear["head_dim"])
+    writer.add_kv_lora_rank(latent), writer.add_rope_dimension_count(turned)
+    writer.add_key_length(latent + turned), writer.add_value_length(latent)
+    writer.add_key_length_mla(c["qk_nope_head_dim"] + turned), writer.add_value_length_mla(c["v_head_dim"])
+    writer.add_expert_count(c["num_experts"]), writer.add_expert_used_count(c["num_experts_per_token"])
+    writer.add_expert_feed_forward_length(c["moe_intermediate_size"]), writer.add_expert_shared_count(c["num_shared_experts"])
+    writer.add_leading_dense_block_count(c["first_k_dense_replace"])
+    writer.add_expert_weights_scale(c["routed_scaling_factor"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+# gguf 0.19 does not know MiniMax-01. Its tensors have the names of M2's, but for these.
+MINIMAX_NAMES = {"self_attn.qkv_proj": "attn_qkv", "self_attn.output_gate": "attn_gate", "self_attn.norm": "attn_norm_2",
+                 "self_attn.out_proj": "attn_output"}
+
 # model_type: (architecture, q and k interleaved, keys)
 FAMILIES = {
     "mamba": (ARCH.MAMBA, False, mamba),
+    "falcon_mamba": (ARCH.MAMBA, False, mamba),
     "mamba2": (ARCH.MAMBA2, False, mamba),
+    "minimax": (ARCH.MINIMAXM2, False, minimax),
+    "kimi_linear": (ARCH.KIMI_LINEAR, False, kimi_linear),
     "lfm2": (ARCH.LFM2, False, lfm2),
     "lfm2_moe": (ARCH.LFM2MOE, False, lfm2),
     "granitemoehybrid": (ARCH.GRANITE_HYBRID, True, granite_hybrid),
@@ -309,7 +398,8 @@ def permute(w, heads):
 def write_gguf(path, c, weights):
     weights = dict(weights)
     arch, interleaved, keys = FAMILIES[c["model_type"]]
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    arch = ARCH.NEMOTRON_H_MOE if "n_routed_experts" in c else arch
+    writer = gguf.GGUFWriter(path, "minimax-01" if c["model_type"] == "minimax" else gguf.MODEL_ARCH_NAMES[arch])
     writer.add_embedding_length(c["hidden_size"]), writer.add_block_count(c["num_hidden_layers"])
     writer.add_vocab_size(c["vocab_size"])
     keys(writer, c)
@@ -335,7 +425,7 @@ def write_gguf(path, c, weights):
         if name.endswith("conv.weight") or "conv1d.weight" in name:
             w = w.squeeze(1)
         if name.endswith((".A_log", ".D")) and w.ndim == 1 and not qwen and "Jamba" not in c["architectures"][0]:
-            w = w if c["model_type"] == "mamba" else w[:, None]
+            w = w if "time_step_rank" in c else w[:, None]
         if name.endswith(("mixer.norm.weight", "mamba.norm.weight")):
             w = w.reshape(groups, -1)
         if qwen and name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
@@ -347,6 +437,11 @@ def write_gguf(path, c, weights):
         if name.endswith("in_proj_qkvz.weight"):
             qkv, z = split_qkvz(w, c)
             tensors = {name.replace("qkvz", "qkv"): qkv, name.replace("qkvz", "z"): z}
+        if name.endswith(("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight")):
+            tensors = {name: w[None, :, None]}
+        if name.endswith("kv_b_proj.weight"):
+            k_b, v_b = np.split(w.reshape(c["num_attention_heads"], -1, w.shape[-1]), [c["qk_nope_head_dim"]], axis=1)
+            tensors = {name.replace("kv_b", "k_b"): k_b.swapaxes(1, 2), name.replace("kv_b", "v_b"): v_b}
         if name.endswith("experts.gate_up_proj"):
             gate, up = np.split(w, 2, axis=1)
             tensors = {name.replace("gate_up_proj", "gate_proj.weight"): gate, name.replace("gate_up_proj", "up_proj.weight"): up}
@@ -356,7 +451,10 @@ def write_gguf(path, c, weights):
                 theirs += ".weight"
             theirs = theirs.removeprefix("model.") if ".experts.w" in theirs and c["model_type"] == "lfm2_moe" else theirs
             theirs = theirs.replace("feed_forward.experts.", "mlp.experts.") if c["model_type"] == "jamba" else theirs
+            theirs = re.sub(r"backbone\.(.*)mixer\.experts", r"model.\1mlp.experts", theirs)
             found = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
+            if c["model_type"] == "minimax" and (own := MINIMAX_NAMES.get(".".join(theirs.split(".")[3:-1]))):
+                found = f"blk.{theirs.split('.')[2]}.{own}.weight"
             assert found, f"{theirs} has no name in a {gguf.MODEL_ARCH_NAMES[arch]} file"
             bare = theirs.endswith((".A_log", ".D"))
             if not bare and not found.endswith((".weight", ".bias")):

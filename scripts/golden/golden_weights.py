@@ -164,6 +164,12 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None, context=No
     """Stores the logits of all positions, or only of the last ones if the vocabulary is large."""
     in_f32 = run(model.float(), tokens)
     logits = run(model.double(), tokens)
+    store_golden(json_path, f32_path, logits, in_f32, tokens, what, last, context)
+    return logits
+
+
+def store_golden(json_path, f32_path, logits, in_f32, tokens, what, last=None, context=None):
+    """The logits of float64 arithmetic, and how far those of float32 are from them."""
     positions = list(range(len(tokens)))[-last:] if last else None
     kept = logits if last is None else logits[positions]
     kept.astype("<f4").tofile(f32_path)
@@ -173,4 +179,3 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None, context=No
     if context:
         golden["context"] = context
     write_json(json_path, golden if last is None else golden | {"positions": positions})
-    return logits

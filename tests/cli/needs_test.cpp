@@ -60,7 +60,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
-      {of_architecture("rwkv7"),
+      {of_architecture("rwkv9"),
        " known ones (built most like llama: 100% of the names of its tensors are the same)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
@@ -135,9 +135,9 @@ TEST_CASE("cli/inspect lists what a file needs and which of it chaski supports")
   CHECK(contains(squeezed(table.out), " shape tensors of 3 dimensions missing\n"));
 
   const json unknown =
-      inspected(write_file(folder / "unknown.gguf", of_architecture("rwkv7").build()));
+      inspected(write_file(folder / "unknown.gguf", of_architecture("rwkv9").build()));
   const json other = needs_by_name(unknown);
-  CHECK(other["rwkv7"]["nearest"] == "llama");
+  CHECK(other["rwkv9"]["nearest"] == "llama");
   CHECK(unknown["runs"] == false);
 }
 

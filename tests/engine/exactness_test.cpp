@@ -22,8 +22,7 @@ std::vector<std::string> models() {
   std::vector<std::string> out{
       golden("gguf/tiny_llama_q4_0.gguf"), golden("gguf/tiny_llama_mixed.gguf"),
       golden("gguf/tiny_llama_floats.gguf"), golden("gguf/tiny_llama_grids.gguf"), ""};
-  for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
-    if (entry.is_directory()) out.push_back(entry.path());
+  for (const std::string& model : golden_models()) out.push_back(model);
   return out;
 }
 

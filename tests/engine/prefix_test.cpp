@@ -163,8 +163,7 @@ TEST_CASE(
     "format") {
   std::vector<std::string> models{"", golden("gguf/tiny_llama_q4_0.gguf"),
                                   golden("gguf/tiny_llama_mixed.gguf")};
-  for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
-    if (entry.is_directory()) models.push_back(entry.path());
+  for (const std::string& model : golden_models()) models.push_back(model);
   for (const std::string& model : models)
     for (const KvType& kv : kKvTypes) {
       CAPTURE(model);

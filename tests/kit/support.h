@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/kit/doctest.h"
 
@@ -21,6 +22,16 @@ inline std::string data(const std::string& relative) {
   return std::string(folder ? folder : "../shared/data") + "/" + relative;
 }
 inline std::string golden(const std::string& relative) { return "tests/golden/" + relative; }
+// All golden models: their folders, or a GGUF file if chaski reads the model from no other.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator(golden("models"))) {
+    if (!entry.is_directory()) continue;
+    const bool is_folder = std::filesystem::exists(entry.path() / "config.json");
+    all.push_back(is_folder ? entry.path() : entry.path() / "model.gguf");
+  }
+  return all;
+}
 
 // Use: if (!have(path)) return;  It prints a line that is easy to see in the log.
 inline bool have(const std::string& path) {

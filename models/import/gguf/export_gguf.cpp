@@ -109,7 +109,8 @@ void settle_heads(const Metadata& meta, std::map<std::string, Value>& values) {
     const auto set = [&](const char* key, int64_t n) {
       values[prefix + key] = {ValueType::u32, ValueType::i64, n};
     };
-    set("head_count_kv", 1), set("value_length", rank);
+    if (!meta.has("model.head_count_kv")) set("head_count_kv", 1);  // else by layer
+    set("value_length", rank);
     set("key_length", rank + meta.integer("model.rope_dim"));
     return;
   }
@@ -195,7 +196,7 @@ void expect_known_values(const ModelSource& source) {
     const auto text = [&](double n) {
       return flag ? std::string(n != 0 ? "true" : "false") : fmt::format("{}", n);
     };
-    if (found != *key.gguf_means)
+    if (float(found) != float(*key.gguf_means))  // as members are
       fail(Exit::bad_file, "{}: {} is {}, which GGUF cannot store: its {} models have {}",
            source.path, key.ours, text(found), known->name, text(*key.gguf_means));
   }

@@ -148,7 +148,10 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
   if (value.is_string())
     for (const char letter : std::string(value.str())) take({letter}, value);
   else
-    value.each([&](const Json& item) { take(item.str(), item); });
+    value.each([&](const Json& item) {
+      if (item.is_integer()) return list.push_back(item.integer());
+      take(item.str(), item);
+    });
   return list;
 }
 

@@ -255,23 +255,25 @@ class HfImport {
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
-    const bool stacked = t.shape.size() == 3 && first->second.experts == t.shape[0];
+    // A vector may have further dimensions of 1.
+    std::vector<int64_t> shape = t.shape;
+    if (first->second.rows == 1 &&
+        std::ranges::count_if(shape, [](int64_t n) { return n > 1; }) == 1)
+      shape = {std::ranges::max(shape)};
+    const bool stacked = shape.size() == 3 && first->second.experts == shape[0];
     // A convolution by channels: (channels, 1, taps).
-    const bool flat = t.shape.size() == 3 && t.shape[1] == 1 && first->second.matrix_rows > 1;
-    if (t.shape.empty() || (t.shape.size() > 2 && !stacked && !flat))
+    const bool flat = shape.size() == 3 && shape[1] == 1 && first->second.matrix_rows > 1;
+    if (shape.empty() || (shape.size() > 2 && !stacked && !flat))
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
            escaped(t.name), fmt::join(t.shape, ", "));
-    const bool matrix = t.shape.size() >= 2;
+    const bool matrix = shape.size() >= 2;
     for (auto at = first; at != last; ++at) {
       const TensorSlot& slot = at->second;
       if (slot.role == Role::experts && slot.hf_order.transposed) {
         source_.tensors.push_back(transposed_experts(slot, t));
         continue;
       }
-      int64_t rows = stacked  ? t.shape[0] * t.shape[1]
-                     : matrix ? t.shape[0]
-                              : 1,
-              cols = t.shape.back();
+      int64_t rows = stacked ? shape[0] * shape[1] : matrix ? shape[0] : 1, cols = shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
       if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
       if (slot.hf_rows > 0 && rows != slot.hf_rows)
