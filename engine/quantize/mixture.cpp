@@ -25,7 +25,13 @@ constexpr std::array kMixtures = {
     Mixture{"Q4_K_M", Format::q4_k},   Mixture{"Q5_K_S", Format::q5_k},
     Mixture{"Q5_K_M", Format::q5_k}};
 
+// Other names of llama-quantize. They are in capitals: q4_k is the format.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
+
 const Mixture* mixture_named(std::string_view name) {
+  for (const auto& [alias, of] : kAliases)
+    if (alias == name) name = of;
   std::string capitals(name);
   for (char& c : capitals) c = char(std::toupper(static_cast<unsigned char>(c)));
   for (const Mixture& m : kMixtures)
@@ -139,6 +145,7 @@ std::vector<std::string> mixture_names() {
 std::vector<std::string> types_and_mixtures() {
   std::vector<std::string> names = quantize_types();
   for (std::string& name : mixture_names()) names.push_back(std::move(name));
+  for (const auto& [alias, of] : kAliases) names.emplace_back(alias);
   return names;
 }
 

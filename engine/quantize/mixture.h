@@ -11,7 +11,8 @@ namespace chaski {
 
 // Q4_K_M and so on, fewest bits first.
 std::vector<std::string> mixture_names();
-std::vector<std::string> types_and_mixtures();  // after quantize_types()
+// quantize_types(), then the mixtures, then llama-quantize's other names of these, such as Q4_K.
+std::vector<std::string> types_and_mixtures();
 
 // The format of most weights; nothing for a name that is no mixture. Names with _S, _M or _L may
 // be in small letters. Those without are formats of chaski in small letters.

@@ -15,7 +15,8 @@ Format stand_in(Format type, int64_t cols) {
   if (type == Format::q2_k || type == Format::q3_k || type == Format::iq4_xs)
     other = Format::iq4_nl;
   if (type == Format::q4_k) other = Format::q5_0;
-  if (type == Format::q5_k || type == Format::q6_k) other = Format::q8;
+  if (type == Format::q5_k) other = Format::q5_1;
+  if (type == Format::q6_k) other = Format::q8;
   return cols % info(other).block == 0 ? other : Format::f16;
 }
 

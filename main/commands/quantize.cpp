@@ -464,7 +464,7 @@ Action declare_quantize(Flags parser) {
            "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4), or llama-quantize's "
            "mixture: "
            "Q4_K_M, ...; chaski help formats lists all")
-      .one_of(types_and_mixtures())
+      .one_of(types_and_mixtures(), type_instead)
       .type("FORMAT");
   flags->keep_above_flag = parser
                                .add("--keep-above", flags->keep_above,

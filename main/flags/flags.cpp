@@ -27,8 +27,6 @@ namespace {
 
 constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_limits<int>::max();
 
-std::string small(std::string text) { return CLI::detail::to_lower(std::move(text)); }
-
 // Validators. range() rewrites a number in the form that CLI11 reads correctly: "010" becomes "10".
 CLI::Validator range(int least, int most) {
   const auto rewrite = [=](std::string& text) {
@@ -92,14 +90,16 @@ Flag& Flag::knows(std::vector<std::string> values) {
   listed_->values = std::move(values);
   return *this;
 }
-Flag& Flag::one_of(std::vector<std::string> names) {
+Flag& Flag::one_of(std::vector<std::string> names) { return one_of(std::move(names), nullptr); }
+Flag& Flag::one_of(std::vector<std::string> names, std::string (*instead)(std::string)) {
   knows(names);
-  const auto rewrite = [names = std::move(names)](std::string& text) {
+  const auto rewrite = [names = std::move(names), instead](std::string& text) {
     if (std::ranges::find(names, text) != names.end()) return std::string();
     for (const auto& wanted : {text, std::string(value_here(small(text)))})
       for (const std::string& name : names)
         if (small(name) == small(wanted)) return text = name, std::string();
-    return refusal(text, expected_names(text, names));
+    const std::string other = instead ? instead(text) : "";
+    return refusal(text, other.empty() ? expected_names(text, names) : other);
   };
   option_->transform({rewrite, ""});
   return *this;

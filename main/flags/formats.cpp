@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <cmath>
 #include <span>
 #include <string_view>
 
 #include "engine/measure/kv_loss.h"
+#include "engine/quantize/mixture.h"
 #include "engine/session/engine.h"
+#include "main/flags/values.h"
+#include "quant/encode/encode.h"
 
 namespace chaski {
 
@@ -32,8 +35,10 @@ constexpr Line kOfGguf[] = {
     {"q4_0", "4.5 bits: GGUF's Q4_0, which nearly every program reads"},
     {"q4_k", "4.5 bits: GGUF's Q4_K, with a scale and a minimum for 32 weights"},
     {"iq4_nl", "4.5 bits: GGUF's IQ4_NL, which is iq4_xs in blocks of 32"},
+    {"q4_1", "5 bits: GGUF's Q4_1, which is q4_0 with a minimum"},
     {"q5_0", "5.5 bits: GGUF's Q5_0, with twice the levels of q4_0"},
     {"q5_k", "5.5 bits: GGUF's Q5_K, with twice the levels of q4_k"},
+    {"q5_1", "6 bits: GGUF's Q5_1, with twice the levels of q4_1"},
     {"q6_k", "6.6 bits: GGUF's Q6_K"},
 };
 
@@ -63,15 +68,22 @@ constexpr Line kMixtures[] = {
     {"Q2_K", "Q2_K; Q3_K or Q4_K in attention values, outputs and ffn_down"},
     {"Q2_K_S", "Q2_K; Q4_K in the first ffn_down"},
     {"Q3_K_S", "Q3_K"},
-    {"Q3_K_M", "Q3_K; Q4_K in attention values, outputs and ffn_down, Q5_K in the first layers"},
+    {"Q3_K_M",
+     "Q3_K; Q4_K in attention values, outputs and ffn_down, Q5_K in the first layers; also called "
+     "Q3_K"},
     {"Q3_K_L", "Q3_K; Q5_K in attention values, outputs and ffn_down"},
     {"IQ4_XS", "IQ4_XS; Q5_K in the first ffn_down without a calibration"},
     {"IQ4_NL", "IQ4_NL; Q5_K in the first ffn_down without a calibration"},
     {"Q4_K_S", "Q4_K; Q5_K in attention values and ffn_down of the first layers"},
-    {"Q4_K_M", "Q4_K; Q6_K in attention values and ffn_down of half of the layers"},
+    {"Q4_K_M",
+     "Q4_K; Q6_K in attention values and ffn_down of half of the layers; also called Q4_K"},
     {"Q5_K_S", "Q5_K"},
-    {"Q5_K_M", "Q5_K; Q6_K in attention values and ffn_down of half of the layers"},
+    {"Q5_K_M",
+     "Q5_K; Q6_K in attention values and ffn_down of half of the layers; also called Q5_K"},
 };
+
+// Mixtures of llama-quantize whose formats chaski reads only, each with its base format.
+constexpr Line kUnwrittenMixtures[] = {{"iq2_m", "iq2_s"}, {"iq3_xs", "iq3_s"}, {"iq3_m", "iq3_s"}};
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
@@ -103,8 +115,26 @@ std::vector<std::string> own_weight_formats() {
   return names;
 }
 
+std::string type_instead(std::string text) {
+  const std::string name = small(text);
+  const auto mixture = std::ranges::find(kUnwrittenMixtures, name, &Line::first);
+  const auto format =
+      format_named(mixture == std::end(kUnwrittenMixtures) ? name : std::string(mixture->second));
+  if (!format || can_encode(*format)) return {};
+  std::string nearest = "tq2_0";  // other ternary weights
+  if (!name.starts_with("tq")) {
+    const std::vector<std::string> names = mixture_names();
+    nearest = *std::ranges::min_element(names, {}, [&](const std::string& one) {
+      return std::fabs(info(*base_of_mixture(one)).bits() - info(*format).bits());
+    });
+  }
+  return fmt::format(
+      "a type that chaski writes, such as {} (it reads {}); chaski help formats lists all", nearest,
+      info(*format).name);
+}
+
 bool is_name_of_type(std::string text) {
-  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  text = small(text);
   if (format_named(text)) return true;
   const size_t digit = text.starts_with("iq") || text.starts_with("tq") ? 2 : 1;
   return text.size() > digit && text[digit - 1] == 'q' && text[digit] >= '1' &&

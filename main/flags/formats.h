@@ -17,6 +17,10 @@ std::vector<std::string> own_weight_formats();
 // Whether the text is the name of a format, or of a llama.cpp type such as Q4_K_M.
 bool is_name_of_type(std::string text);
 
+// What --type takes in place of a type of llama-quantize that chaski reads and does not write, such
+// as IQ3_M. Empty for other texts.
+std::string type_instead(std::string text);
+
 // A row of a format's name and description for each of `names`. The formats have to be known.
 std::vector<std::pair<std::string, std::string>> weight_formats(
     const std::vector<std::string>& names);

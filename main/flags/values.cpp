@@ -30,6 +30,11 @@ std::map<std::string, std::string>& models_taken() {
 
 }  // namespace
 
+std::string small(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 std::optional<int> whole_of(const std::string& text) {
   const int times = text.ends_with('k') || text.ends_with('K')   ? 1 << 10
                     : text.ends_with('m') || text.ends_with('M') ? 1 << 20
@@ -47,8 +52,7 @@ std::string refusal(const std::string& text, const std::string& expected) {
 uint64_t bytes_of(const char* flag, const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  std::string unit = end;
-  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  std::string unit = small(end);
   if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
   const double times = unit.empty()  ? 1
                        : unit == "k" ? 1e3

@@ -20,6 +20,8 @@ std::optional<T> number_of(const std::string& text) {
   return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
 }
 
+std::string small(std::string text);  // ASCII letters in lower case
+
 std::optional<int> whole_of(const std::string& text);  // "4k" is 4096, "1M" 1048576
 
 // 180M, 180MB, 1.5g, 90000K or a number of bytes. Throws Error(usage) that names the flag.

@@ -1,4 +1,5 @@
-// The encoders of GGUF's blocks of 256 columns, Q2_K to Q6_K and IQ4_XS, and of IQ4_NL.
+// The encoders of GGUF's blocks of 256 columns, Q2_K to Q6_K and IQ4_XS, and of blocks of 32 that
+// share their searches: IQ4_NL, Q4_1 and Q5_1.
 //
 // Each run of 16 or 32 columns has a scale, a small integer in units of the block's f16 d. In Q2_K,
 // Q4_K and Q5_K it also has a min in units of dmin. The encoder first searches for each run's scale
@@ -12,6 +13,8 @@
 #include "quant/gguf/iq4.h"
 #include "quant/gguf/q2_k.h"
 #include "quant/gguf/q3_k.h"
+#include "quant/gguf/q4_1.h"
+#include "quant/gguf/q5.h"
 #include "quant/gguf/q5_k.h"
 #include "quant/gguf/q6_k.h"
 #include "quant/rounding.h"
@@ -396,6 +399,23 @@ void encode_q5_k(const float* x, const float* factors, Tries tries, Q5_K::Block&
   });
 }
 
+// Encodes Q4_1 and Q5_1, whose blocks are one run. AffineRun's minimum is at most 0, so values that
+// are all positive are encoded by their distance to the smallest.
+template <class F>
+void encode_with_min(const float* x, const float* factors, Tries tries, typename F::Block& block) {
+  using Fitted = AffineRun<F::kDot.max, 32>;
+  const float least = std::max(0.0f, *std::min_element(x, x + 32));
+  float above[32];
+  for (int i = 0; i < 32; ++i) above[i] = x[i] - least;
+  const typename Fitted::Fit fit = Fitted::fit({above, factors}, tries);
+  block = {};
+  const float d = as_f16(fit.a), m = as_f16(least - fit.b);
+  if (!std::isfinite(d) || !std::isfinite(m)) return;
+  block.d = f16_of_f32(d), block.m = f16_of_f32(m);
+  for (int i = 0; i < 32; ++i)
+    F::put_code(block, i, Fitted::Levels::code(usable(d) ? (x[i] - m) * (1 / d) : 0));
+}
+
 constexpr std::array<float, 256> kAllEqual = [] {
   std::array<float, 256> ones;
   ones.fill(1);
@@ -412,6 +432,12 @@ void Q2_K::encode(const float* x, const float* factors, Effort effort, Block& bl
 }
 void Q3_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
   encode_q3_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q4_1::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_with_min<Q4_1>(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q5_1::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_with_min<Q5_1>(x, factors_of(factors, effort), tries_of(effort), block);
 }
 void Q4_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
   encode_q4_k(x, factors_of(factors, effort), tries_of(effort), block);

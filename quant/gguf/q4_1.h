@@ -25,6 +25,9 @@ struct Q4_1 {
   static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * nibble_of(b.q, i) + f32_of_f16(b.m);
   }
+  // Searches for the scale and minimum of least squared error.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
+  static void put_code(Block& b, int i, int code) { put_nibble(b.q, i, code); }
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     t.d[r] = b.d, t.m[r] = b.m;

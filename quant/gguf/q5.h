@@ -9,6 +9,11 @@ template <class Block>
 constexpr int q5_at(const Block& b, int i) {
   return nibble_of(b.q, i) | (b.high[i / 8] >> (i % 8) & 1) << 4;
 }
+template <class Block>
+void put_q5(Block& b, int i, int code) {
+  put_nibble(b.q, i, code & 15);
+  b.high[i / 8] = uint8_t((b.high[i / 8] & ~(1 << i % 8)) | (code >> 4) << i % 8);
+}
 
 // Codes of 16 rows: nibbles as in a q4_0 tile, and bit g of byte 4r + k of `high` is the fifth bit
 // of row r, column 4g + k.
@@ -58,10 +63,7 @@ struct Q5_0 {
   // Like Q4_0's.
   static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void round(Block& block, int i, float x);
-  static void put_code(Block& b, int i, int code) {
-    put_nibble(b.q, i, code & 15);
-    b.high[i / 8] = uint8_t((b.high[i / 8] & ~(1 << i % 8)) | (code >> 4) << i % 8);
-  }
+  static void put_code(Block& b, int i, int code) { put_q5(b, i, code); }
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b, r);
     t.d[r] = b.d;
@@ -103,6 +105,9 @@ struct Q5_1 {
   static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * q5_at(b, i) + f32_of_f16(b.m);
   }
+  // Like Q4_1's.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
+  static void put_code(Block& b, int i, int code) { put_q5(b, i, code); }
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b, r);
     t.d[r] = b.d, t.m[r] = b.m;

@@ -72,7 +72,7 @@ TEST_CASE("manual/chaski help formats lists every format that can be chosen, its
                       words_below(help.out, "GGUF's formats, for files that other programs read:"),
                   special = words_below(help.out, "Special formats:");
   CHECK(own == Arguments{"q2", "q3", "q4", "q5", "q6", "q8"});
-  CHECK(gguf.size() == 9);
+  CHECK(gguf.size() == 11);
   CHECK(special.size() == 9);
   CHECK(help.out.find("chaski's own formats:") < help.out.find("GGUF's formats"));
   CHECK(help.out.find("GGUF's formats") < help.out.find("Special formats:"));

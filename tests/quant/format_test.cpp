@@ -224,6 +224,9 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::iq4_nl) CHECK(error / size < 0.005623);
     if (f == Format::iq4_xs) CHECK(error / size < 0.005574);
     if (f == Format::q2_k) CHECK(error / size < 0.07);
+    // No worse than codes that span the block from its minimum to its maximum, as its authors' do.
+    if (f == Format::q4_1) CHECK(error / size < 0.00611);
+    if (f == Format::q5_1) CHECK(error / size < 0.001429);
   }
 }
 
@@ -330,7 +333,7 @@ TEST_CASE("format: encoding zeros, single values and ties") {
   std::vector<float> wide(512, 0), back(512);
   wide[300] = -3, wide[301] = 1;
   for (Format f : {Format::q2_k, Format::q3_k, Format::q4_k, Format::q5_k, Format::q6_k,
-                   Format::iq4_nl, Format::iq4_xs}) {
+                   Format::iq4_nl, Format::iq4_xs, Format::q4_1, Format::q5_1}) {
     CAPTURE(info(f).name);
     for (const bool search : {true, false}) {
       std::vector<std::byte> strip(strip_bytes(f, 512));
@@ -351,4 +354,28 @@ TEST_CASE("format: encoding zeros, single values and ties") {
     CHECK(y[40] < -2);
     CHECK(std::all_of(y.begin(), y.begin() + 32, [](float v) { return v == 0; }));
   }
+}
+
+TEST_CASE("format: a block's minimum may be positive, and values beyond f16 give no NaN") {
+  std::vector<float> x(32), y(32);
+  for (const float from : {100.0f, -132.0f, 1e30f})
+    for (const auto& [f, codes] : {std::pair(Format::q4_1, 15), {Format::q5_1, 31}})
+      for (const Effort effort : {Effort::fast, Effort::search}) {
+        CAPTURE(info(f).name);
+        CAPTURE(from);
+        for (int i = 0; i < 32; ++i) x[size_t(i)] = from + float(i);
+        std::vector<std::byte> strip(strip_bytes(f, 32));
+        encode_strip(f, x.data(), 32, 1, 32, strip.data(), nullptr, effort);
+        decode_row(f, strip.data(), 0, 32, y.data());
+        // Compared with codes that span the block; 1.1 for the rounding of both factors to f16.
+        const double step = 31.0 / codes;
+        double lost = 0, spanned = 0;
+        for (int i = 0; i < 32; ++i) {
+          REQUIRE(std::isfinite(y[size_t(i)]));
+          const double error = double(y[size_t(i)]) - x[size_t(i)],
+                       of_span = step * std::nearbyint(i / step) - i;
+          lost += error * error, spanned += of_span * of_span;
+        }
+        if (from < 1e6f) CHECK(lost <= 1.1 * spanned + 0.05);
+      }
 }

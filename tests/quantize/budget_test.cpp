@@ -236,10 +236,11 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
     const char *mixture, *first_down, *last_down, *first_values, *outputs;
   };
   for (const Row& row : {Row{"Q4_K_M", "q4_k", "q6_k", "q5_0", "q5_0"},
-                         {"q4_k_s", "q4_k", "q4_k", "q8", "q5_0"},
-                         {"Q5_K_M", "q5_k", "q6_k", "q8", "q8"},
-                         {"Q3_K_M", "q4_k", "q4_k", "q8", "q5_0"},
-                         {"Q3_K_L", "q5_k", "q5_k", "q8", "q8"},
+                         {"Q4_K", "q4_k", "q6_k", "q5_0", "q5_0"},
+                         {"q4_k_s", "q4_k", "q4_k", "q5_1", "q5_0"},
+                         {"Q5_K_M", "q5_k", "q6_k", "q5_1", "q5_1"},
+                         {"Q3_K_M", "q4_k", "q4_k", "q5_1", "q5_0"},
+                         {"Q3_K_L", "q5_k", "q5_k", "q5_1", "q5_1"},
                          {"q3_k_s", "q3_k", "q3_k", "iq4_nl", "iq4_nl"},
                          {"IQ4_XS", "iq4_xs", "iq4_xs", "iq4_nl", "iq4_nl"},
                          {"Q2_K", "q3_k", "q3_k", "iq4_nl", "iq4_nl"}}) {
@@ -256,6 +257,14 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
   }
   check_one_line(chaski_run({"quantize", kStory, folder / "n.gguf", "q4"}), 2,
                  "q4 is chaski's own format, expected one that GGUF files have (");
+  // Types that chaski reads only name the mixture with the nearest number of bits.
+  for (const auto& [type, nearest] : {std::pair("IQ3_M", "Q3_K_S (it reads iq3_s)"),
+                                      {"IQ2_XXS", "Q2_K (it reads iq2_xxs)"},
+                                      {"iq1_m", "Q2_K (it reads iq1_m)"},
+                                      {"TQ1_0", "tq2_0 (it reads tq1_0)"}})
+    check_one_line(chaski_run({"quantize", kStory, folder / "n.gguf", type}), 2, nearest);
+  CHECK(formats_of({"Q4_1"})["layer.0.attn_v"] == "q4_1");
+  CHECK(formats_of({"Q5_1"})["layer.0.attn_v"] == "q5_1");
   check_one_line(chaski_run({"quantize", kStory, folder / "n", "Q4_K_M", "--recipe", "Q3_K_M"}), 2,
                  "--type is Q4_K_M, a mixture, which is not possible with --recipe");
 }

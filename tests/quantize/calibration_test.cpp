@@ -120,7 +120,7 @@ TEST_CASE("calibration/weighted searches are as good as trying everything") {
     CHECK(weighed < 0.95 * plain);
   }
   for (const Format f : {Format::q2_k, Format::q3_k, Format::q4_k, Format::q5_k, Format::q6_k,
-                         Format::iq4_nl, Format::iq4_xs}) {
+                         Format::iq4_nl, Format::iq4_xs, Format::q4_1, Format::q5_1}) {
     CAPTURE(info(f).name);
     CHECK(w.lost(f, w.encoded(f, w.factors.data())) < 0.95 * w.lost(f, w.encoded(f, nullptr)));
   }
