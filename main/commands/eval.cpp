@@ -40,9 +40,9 @@ std::string line_of(const Perplexity& result) {
 }
 
 void put_speed(const Perplexity& result, int window, double seconds) {
-  put_summary(fmt::format("{} tokens scored in {} windows of {}; {:.1f} s, {:.1f} tokens/s",
-                          result.scored(), result.windows, window, seconds,
-                          double(result.windows) * window / seconds));
+  put_summary(fmt::format("{} tokens scored in {} of {}; {:.1f} s, {:.1f} tokens/s",
+                          result.scored(), counted(uint64_t(result.windows), "window"), window,
+                          seconds, double(result.windows) * window / seconds));
 }
 
 void put_result(const Engine& engine, const Perplexity& result, int window, double seconds,

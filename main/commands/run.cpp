@@ -13,6 +13,7 @@
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
+#include "main/flags/values.h"
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
@@ -331,6 +332,9 @@ int run(RunFlags& flags) {
   Speaker speaker(flags.generation);
   speaker.shows_reading = !flags.json.any();
   const std::vector<TokenId> tokens = prompt_tokens(speaker.engine(), flags, prompt.text);
+  // Users of ollama know this form from a command that answers.
+  if (prompt_is_unnamed() && !speaker.engine().meta().str("tokenizer.chat_template", "").empty())
+    put_notice("chaski run continues the prompt; chaski chat MODEL PROMPT answers it");
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();

@@ -272,6 +272,7 @@ class CommandWords {
     if (word == unnamed_.end()) return;
     if (given_.contains("--prompt")) return out_.push_back(*word);  // the parser refuses it
     put("--prompt", fmt::format("{}", fmt::join(word, unnamed_.end(), " ")));
+    remember_unnamed_prompt();
   }
 
   // A positional argument may have a name, too: quantize OUT TYPE is --type TYPE.

@@ -38,6 +38,10 @@ std::pair<std::string, std::string> name_and_model(const std::string& text);
 // Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
 // be the name of a file: then opening it gives the reason.
 void refuse_unknown_model(const std::string& text, WantedModel wanted);
+// Whether the prompt has no -p, as in `chaski run MODEL PROMPT` and in ollama.
+bool prompt_is_unnamed();
+void remember_unnamed_prompt();
+
 // Says which models were taken for a part of their names, one line each.
 void put_models_taken();
 

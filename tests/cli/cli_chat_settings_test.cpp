@@ -416,6 +416,20 @@ TEST_CASE("cli/chat --chat-template: a file, a text or a name replaces the model
             .out.starts_with(kStory + ": a template from " + file));
 }
 
+TEST_CASE("cli/run MODEL PROMPT of a chat model names chaski chat, which answers") {
+  const TempFolder folder;
+  const std::string model = story_with(folder / "story.quipu", kColons);
+  const std::string note =
+      "note: chaski run continues the prompt; chaski chat MODEL PROMPT answers";
+  const Outcome unnamed = chaski_run({"run", model, "Once upon", "-n", "3"});
+  CHECK(unnamed.status == 0);
+  CHECK_MESSAGE(unnamed.error_says(note), unnamed.err);
+  for (const Arguments& silent : {Arguments{"run", "-m", model, "-p", "Once upon", "-n", "3"},
+                                  {"run", "-q", model, "Once upon", "-n", "3"},
+                                  {"run", kStory, "Once upon", "-n", "3"}})
+    CHECK_FALSE(chaski_run(silent).error_says(note));
+}
+
 TEST_CASE("cli/chat without a model says in one line how to get one that answers questions") {
   const std::string line =
       "chaski: note: the built-in model only tells stories; this command gets one that answers "

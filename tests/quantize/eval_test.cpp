@@ -82,6 +82,8 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   const size_t tokens =
       Engine::open(options)->tokenizer().encode_prompt(read_file("LICENSE")).size();
   CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
+  const Outcome one = chaski_run({"eval", "-c", "64", "--chunks", "1"}, read_file("LICENSE"));
+  CHECK_MESSAGE(one.error_says("tokens scored in 1 window of 64; "), one.err);
   // There is no further window.
   const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
   CHECK(more.out == outcome.out);
