@@ -390,13 +390,16 @@ check: $(BUILD)/libchaski.a
 	BUILD=$(BUILD) scripts/check/check.sh
 
 # Each source file by itself, without the precompiled header and the units: shows a missing include. All of them take 30 CPU minutes;
-# SINCE=REVISION checks those that differ from it.
+# SINCE=REVISION checks those that differ from it, with their headers. Headers of kernels are no files by themselves.
 SYNTAX_SRC := $(filter-out tests/cuda/% tests/cuda_shim/% ggml-like-tensor/cpu/isa_%,$(SOURCES))
-ifdef SINCE
-SYNTAX_SRC := $(filter $(SYNTAX_SRC),$(shell git diff --name-only $(SINCE)))
+ifeq ($(origin SINCE),command line)
+$(if $(shell git rev-parse -q --verify '$(SINCE)^{commit}'),,$(error SINCE is $(SINCE), expected a revision of this clone))
+CHANGED    := $(shell git diff --name-only --diff-filter=d $(SINCE); git ls-files -o --exclude-standard)
+SYNTAX_SRC := $(filter $(SYNTAX_SRC),$(CHANGED)) \
+  $(filter-out ggml-like-tensor/cpu/% quant/% tests/%,$(filter $(addsuffix /%.h,$(FOLDERS)),$(CHANGED)))
 endif
 syntax:
-	@printf '%s\n' $(SYNTAX_SRC) | xargs -P $$(nproc) -I{} $(CXX) -std=c++20 -I. $(ISA_NAMES) -fsyntax-only {} && echo "syntax: $(words $(SYNTAX_SRC)) files compile by themselves"
+	@printf '%s\n' $(SYNTAX_SRC) | xargs -P $$(nproc) -I{} $(CXX) -std=c++20 -I. $(ISA_NAMES) -fsyntax-only -x c++ -include {} /dev/null && echo "syntax: $(words $(SYNTAX_SRC)) files compile by themselves"
 
 format:
 	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i && git diff --stat
