@@ -8,6 +8,7 @@
 #include "engine/passes/layer_of.h"
 #include "engine/quantize/quantize.h"
 #include "engine/quantize/weight_job.h"
+#include "quant/encode/encode.h"
 
 namespace chaski {
 
@@ -148,6 +149,8 @@ std::vector<std::string> types_and_mixtures() {
   for (const auto& [alias, of] : kAliases) names.emplace_back(alias);
   return names;
 }
+
+bool is_written(Format format) { return can_encode(format); }
 
 std::optional<Format> base_of_mixture(std::string_view name) {
   const Mixture* mixture = mixture_named(name);

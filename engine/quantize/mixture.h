@@ -14,6 +14,9 @@ std::vector<std::string> mixture_names();
 // quantize_types(), then the mixtures, then llama-quantize's other names of these, such as Q4_K.
 std::vector<std::string> types_and_mixtures();
 
+// Whether weights can be quantized to the format, and not only read.
+bool is_written(Format format);
+
 // The format of most weights; nothing for a name that is no mixture. Names with _S, _M or _L may
 // be in small letters. Those without are formats of chaski in small letters.
 std::optional<Format> base_of_mixture(std::string_view name);

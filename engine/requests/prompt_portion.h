@@ -36,10 +36,10 @@ class PromptPortion {
   // Between decode steps, however many requests wait for their first token: the larger of the two.
   static constexpr double kMostBetween = 0.5;  // seconds
   static constexpr double kMostSteps = 4;
-  static constexpr int kLeast = 4;             // tokens, whatever time they take
-  static constexpr int kLeastReading = 64;     // tokens, whatever time they take
-  static constexpr int kFirst = 16;            // tokens, before their cost is measured
-  static constexpr int kOld = 64;              // passes after which a time is measured again
+  static constexpr int kLeast = 4;          // tokens, whatever time they take
+  static constexpr int kLeastReading = 64;  // tokens, whatever time they take
+  static constexpr int kFirst = 16;         // tokens, before their cost is measured
+  static constexpr int kOld = 64;           // passes after which a time is measured again
 
   struct Choice {
     int prompt;    // tokens of prompts; 0: the step is to be measured without prompts

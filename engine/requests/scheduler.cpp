@@ -73,7 +73,8 @@ void Scheduler::add(Request& request, int priority) {
                             tokens, most),
                 int64_t(tokens), most);
   }
-  insert_by_turn(waiting_, Waiting{{totals_.passes - kAgeing * priority, added_++}, &request, Clock::now()});
+  insert_by_turn(waiting_,
+                 Waiting{{totals_.passes - kAgeing * priority, added_++}, &request, Clock::now()});
 }
 
 // If another request still reads the same prefix, the request waits for it and then forks its

@@ -11,7 +11,6 @@
 #include "engine/quantize/mixture.h"
 #include "engine/session/engine.h"
 #include "main/flags/values.h"
-#include "quant/encode/encode.h"
 
 namespace chaski {
 
@@ -120,7 +119,7 @@ std::string type_instead(std::string text) {
   const auto mixture = std::ranges::find(kUnwrittenMixtures, name, &Line::first);
   const auto format =
       format_named(mixture == std::end(kUnwrittenMixtures) ? name : std::string(mixture->second));
-  if (!format || can_encode(*format)) return {};
+  if (!format || is_written(*format)) return {};
   std::string nearest = "tq2_0";  // other ternary weights
   if (!name.starts_with("tq")) {
     const std::vector<std::string> names = mixture_names();

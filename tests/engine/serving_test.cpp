@@ -279,8 +279,8 @@ TEST_CASE("serving: the more requests wait for a first token, the more of the ti
 }
 
 TEST_CASE("serving: the last of a group waits less than twice as long as all prompts take alone") {
-  // Requests whose prompts have 200 tokens come together, or one with `tokens` to others that decode.
-  // Returns the time of the last first token.
+  // Requests whose prompts have 200 tokens come together, or one with `tokens` to others that
+  // decode. Returns the time of the last first token.
   const auto measure = [](int decoding, int reading, int tokens, bool counts_late) {
     PromptPortion portion(2);
     double now = 0;
