@@ -119,7 +119,7 @@ MINIMAX_01 = without(LLAMA, "attention_bias", "mlp_bias", "rope_scaling") | FACT
 KIMI_LINEAR = SMALL | {
     "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "num_hidden_layers": 4, "intermediate_size": 48,
     "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_act": "silu", "model_max_length": 512, "rms_norm_eps": 1e-5,
-    "kv_lora_rank": 16, "q_lora_rank": None, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16,
     "mla_use_nope": True, "first_k_dense_replace": 1, "moe_intermediate_size": 16, "moe_renormalize": True,
     "moe_router_activation_func": "sigmoid", "num_experts": 8, "num_experts_per_token": 3, "num_shared_experts": 1,
     "num_expert_group": 1, "topk_group": 1, "routed_scaling_factor": 2.446, "tie_word_embeddings": False, "rope_theta": 10000.0,

@@ -60,8 +60,7 @@ double hidden_error(const Engine& e, const std::string& model, std::span<const f
 TEST_CASE("result: the head computes the logits from the hidden states") {
   const TempFolder temp;
   std::vector<std::string> models{write_scratch_model(temp / "scratch.quipu", Format::f32)};
-  for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
-    if (entry.is_directory()) models.push_back(entry.path());
+  for (const std::string& model : golden_models()) models.push_back(model);
   for (const std::string& model : models) {
     CAPTURE(model);
     const auto e = open_on_cpu(model, Format::f32);

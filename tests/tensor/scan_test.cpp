@@ -8,7 +8,7 @@ using namespace chaski::test;
 namespace {
 
 // Tokens [first, end) of a case as a pass of their own; the states stay where they are. Returns the
-// output's rows.
+// rows of its outputs.
 template <class Op>
 std::vector<float> pass(const Backend& backend, const Op& op, Case& c, int64_t first, int64_t end) {
   const int64_t all = c.batch.size();
@@ -22,14 +22,21 @@ std::vector<float> pass(const Backend& backend, const Op& op, Case& c, int64_t f
   for (int i = 0; i < a.n_in; ++i)
     if (a.in[i].shape.rows == all && !a.in[i].weight)
       a.in[i].data = a.in[i].out_row(first), a.in[i].shape.rows = end - first;
-  const Shape shape = output_shapes(op, a)[0];
-  std::vector<float> out(size_t(shape.rows * shape.cols));
-  a.out[0] = {shape, Format::f32, out.data()};
+  const std::vector<Shape> shapes = output_shapes(op, a);
+  std::vector<std::vector<float>> outs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    outs.emplace_back(size_t(shapes[i].rows * shapes[i].cols));
+    a.out[i] = {shapes[i], Format::f32, outs[i].data()};
+  }
   const AnyOp any = op;
   const KernelEntry& k = backend.table[any.index()];
   Buffer scratch(k.scratch(any, a));
   k.run(any, a, 0, k.units(any, a), {.own = scratch.data()});
-  return out;
+  std::vector<float> rows;  // of all outputs, token by token
+  for (int64_t t = 0; t < end - first; ++t)
+    for (const Operand& out : std::span(a.out).first(shapes.size()))
+      rows.insert(rows.end(), out.row(t), out.row(t) + out.shape.cols);
+  return rows;
 }
 
 // One sequence of 40 tokens from its beginning. The memory of its state is what another sequence
