@@ -125,7 +125,9 @@ void Plan::announce_experts() {
       ExpertPlaces*& places = steps[i].args.in[k].places;
       if (!places) continue;
       // A weight expects the experts of one step. Other steps that read it take them from the file.
-      if (router && once.insert(places).second)
+      const bool first = router && once.insert(places).second;
+      ENSURE(first || !share_, "only one step multiplies a rank's rows of experts");
+      if (first)
         router->announced.push_back({places, chosen}), steps[i].reads_file = true;
       else
         places = nullptr;
