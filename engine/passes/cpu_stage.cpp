@@ -87,9 +87,14 @@ void CpuStage::expect_memory(const Plan& plan) {
   taken_ = need;
 }
 
-bool CpuStage::run(const PassWork& work, std::span<const float> input) {
+Plan& CpuStage::make_room(const PassWork& work) {
   Plan& plan = plans_.get(batch_, work.result, work.network, [&] { return this->plan(work); });
   expect_memory(plan);
+  return plan;
+}
+
+bool CpuStage::run(const PassWork& work, std::span<const float> input) {
+  Plan& plan = make_room(work);
   extend_ropes(plan.graph());
   if (!input.empty()) {
     executor_.make_room(plan);

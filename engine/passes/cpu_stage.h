@@ -54,6 +54,9 @@ class CpuStage : public Stage {
   RankShare* share_ = nullptr;  // the part of this rank; null: the layers as a whole
   Executor executor_;
 
+  // The plan of the pass, with memory for it. Throws Error(memory).
+  Plan& make_room(const PassWork& work);
+
  private:
   std::unique_ptr<Plan> plan(const PassWork& work) const;
   void expect_memory(const Plan& plan);  // throws Error(memory)

@@ -1,7 +1,6 @@
 #include "engine/passes/link.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "ggml-like-tensor/base/error.h"
@@ -16,10 +15,22 @@ constexpr size_t kFirstBytes = 512, kLengthBytes = sizeof(uint64_t);
 
 }  // namespace
 
-double Link::gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
-                    bool to_first) {
-  expect_in_step();
-  const auto start = std::chrono::steady_clock::now();
+void Link::transfer(std::span<const Out> out, std::span<const In> in, double seconds) {
+  if (given_up_) fail(Exit::io, "the other ranks have ended after an error");
+  try {
+    exchange(out, in, seconds);
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+void Link::give_up() {
+  if (!given_up_.exchange(true) && when_given_up) when_given_up();
+}
+
+void Link::gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
+                  bool to_first) {
   std::vector<Out> out;
   std::vector<In> in;
   for (size_t r = 0, at = 0; r < sizes.size(); at += sizes[r++]) {
@@ -31,24 +42,17 @@ double Link::gather(std::span<const std::byte> own, std::span<const size_t> size
     if (sizes[r] > 0 && (!to_first || rank() == 0)) in.push_back({int(r), {all + at, sizes[r]}});
   }
   transfer(out, in, silence());
-  bytes_sent_ += own.size() * out.size(), ++gathers_;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void Link::expect_in_step() const {
-  if (given_up_) fail(Exit::io, "the other ranks have ended after an error");
+  ++gathers_;
 }
 
 void Link::broadcast(std::string& message) {
-  expect_in_step();
   std::vector<Out> out;
   std::vector<In> in;
   const auto transfer_all = [&](std::span<std::byte> bytes) {
     out.clear(), in.clear();
     if (rank() > 0) in.push_back({0, bytes});
     for (int r = 1; rank() == 0 && r < ranks(); ++r) out.push_back({r, bytes});
-    transfer(out, in, rank() == 0 ? silence() : kForEver);
-    bytes_sent_ += bytes.size() * out.size();
+    transfer(out, in, rank() == 0 ? silence() : kWithoutEnd);
   };
   std::byte first[kFirstBytes] = {};
   const auto length = uint64_t(message.size());

@@ -17,7 +17,7 @@ namespace chaski {
 // A rank that sends nothing for this long is lost, and the run ends. The other ranks wait longer,
 // so that rank 0 prints the error.
 constexpr double kSilence = 7, kMoreSilence = 2;  // seconds
-constexpr double kForEver = 0;
+constexpr double kWithoutEnd = 0;
 // A core reads about as many bytes of weights in the time of a gather over Ethernet, which is about
 // 50 microseconds. A node with fewer is computed by every rank.
 constexpr uint64_t kLeastBytes = 512 << 10;
@@ -41,32 +41,35 @@ class Link {
   };
   // Sends and receives all of these at once. Messages from one rank arrive in order, and each has
   // the size that its receiver expects. Throws Error(io) that names a rank if it is gone, or if it
-  // sends or takes nothing for `seconds`.
-  virtual void transfer(std::span<const Out> out, std::span<const In> in, double seconds) = 0;
+  // sends or takes nothing for `seconds`. After an error nothing more can be sent.
+  void transfer(std::span<const Out> out, std::span<const In> in, double seconds);
 
   // The parts of all ranks, one after another, to all ranks or to rank 0 only. sizes: by rank, in
-  // bytes. Returns the time in seconds.
-  double gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
-                bool to_first = false);
+  // bytes.
+  void gather(std::span<const std::byte> own, std::span<const size_t> sizes, std::byte* all,
+              bool to_first = false);
   // Rank 0's message, which replaces that of the other ranks. They wait for ever.
   void broadcast(std::string& message);
   // The time that rank 0, or another rank, waits for an answer.
   double silence() const { return rank() == 0 ? kSilence : kSilence + kMoreSilence; }
 
-  uint64_t bytes_sent() const { return bytes_sent_; }
   uint64_t gathers() const { return gathers_; }
 
   // Rank 0 holds this during a pass, and while all ranks open an engine: engines share the link.
   std::recursive_mutex in_use;
   int engines = 0;  // opened so far
   // After an error in the middle of a pass the ranks are out of step: nothing more can be sent.
-  void give_up() { given_up_ = true; }
+  // Call it where the error is caught.
+  void give_up();
   bool given_up() const { return given_up_; }
+  // Called once when the link is given up, where the error is caught. A process whose other ranks
+  // are lost can do nothing more, so it ends here.
+  std::function<void()> when_given_up;
 
  private:
-  void expect_in_step() const;
+  virtual void exchange(std::span<const Out> out, std::span<const In> in, double seconds) = 0;
 
-  uint64_t bytes_sent_ = 0, gathers_ = 0;
+  uint64_t gathers_ = 0;
   std::atomic<bool> given_up_{false};
 };
 

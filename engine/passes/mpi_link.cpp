@@ -5,10 +5,11 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 
+#include "engine/machine/this_program.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -77,23 +78,35 @@ class MpiLink : public Link {
       fail(Exit::io, "{} does not start", kLibrary);
     mpi().set_errors(mpi().world, mpi().return_errors);
     mpi().comm_rank(mpi().world, &rank_), mpi().comm_size(mpi().world, &ranks_);
-    using Name = std::array<char, MPI_MAX_PROCESSOR_NAME>;
-    std::vector<Name> names(size_t(ranks_), Name{});
+    struct Introduction {
+      uint64_t program = 0, least_bytes = kLeastBytes;
+      char host[MPI_MAX_PROCESSOR_NAME] = {};
+    } own;
     int length = 0;
-    mpi().processor_name(names[size_t(rank_)].data(), &length);
+    own.program = program_checksum();
+    if (const char* const text = std::getenv("CHASKI_LEAST_BYTES"))
+      own.least_bytes = std::strtoull(text, nullptr, 10);
+    mpi().processor_name(own.host, &length);
     for (int r = 0; r < ranks_; ++r) hosts_.push_back(fmt::format("rank {}", r));
-    const std::vector<size_t> sizes(size_t(ranks_), sizeof(Name));
-    const Name own = names[size_t(rank_)];
-    gather(std::as_bytes(std::span(own)), sizes, reinterpret_cast<std::byte*>(names.data()));
-    for (int r = 0; r < ranks_; ++r) hosts_[size_t(r)] = names[size_t(r)].data();
+    std::vector<Introduction> all(static_cast<size_t>(ranks_));
+    gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(all.size(), sizeof own),
+           reinterpret_cast<std::byte*>(all.data()));
+    for (size_t r = 0; r < all.size(); ++r) hosts_[r] = all[r].host;
+    least_bytes_ = all[0].least_bytes;
+    // Messages have the layout of the build. The other ranks end with rank 0.
+    for (size_t r = 0; rank_ == 0 && r < all.size(); ++r)
+      if (all[r].program != own.program)
+        fail(Exit::usage,
+             "{} (rank {}) has another build of chaski, expected the program file of {}", hosts_[r],
+             r, hosts_[0]);
   }
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   std::string host(int rank) const override { return hosts_[size_t(rank)]; }
-  uint64_t least_bytes() const override { return kLeastBytes; }
+  uint64_t least_bytes() const override { return least_bytes_; }
 
-  void transfer(std::span<const Out> out, std::span<const In> in, double seconds) override {
+  void exchange(std::span<const Out> out, std::span<const In> in, double seconds) override {
     open_.clear();
     for (const In& i : in)
       begin(i.from, i.bytes.size(), [&](int n, MPI_Request* request) {
@@ -117,7 +130,7 @@ class MpiLink : public Link {
       const auto since = [&](Clock::time_point from) {
         return std::chrono::duration<double>(now - from).count();
       };
-      if (seconds != kForEver && since(last) > seconds)
+      if (seconds != kWithoutEnd && since(last) > seconds)
         fail(Exit::io, "{} (rank {}) has not answered for {:.3g} s", host(open_[0].rank),
              open_[0].rank, seconds);
       if (since(start) > kYield)
@@ -145,6 +158,7 @@ class MpiLink : public Link {
   }
 
   int rank_ = 0, ranks_ = 1;
+  uint64_t least_bytes_ = kLeastBytes;
   std::vector<std::string> hosts_;
   std::vector<Open> open_;  // messages that are not done
 };
@@ -154,5 +168,6 @@ class MpiLink : public Link {
 std::shared_ptr<Link> open_mpi_link() { return std::make_shared<MpiLink>(); }
 
 void close_mpi() { mpi().finalize(); }
+bool has_mpi() { return true; }
 
 }  // namespace chaski

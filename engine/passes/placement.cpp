@@ -162,6 +162,13 @@ Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& 
 Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_device) {
   if (must_be_device)
     fail(Exit::usage, "--device is {} with {} ranks, expected cpu", o.device, o.link->ranks());
+  if (o.gpu_layers > 0)
+    fail(Exit::usage, "--gpu-layers is {} with {} ranks, expected 0", asked_layers(o),
+         o.link->ranks());
+  if (o.cpu_experts)
+    fail(Exit::usage, "--cpu-experts is for a GPU, expected one rank, found {}", o.link->ranks());
+  if (o.expert_memory > 0)
+    fail(Exit::usage, "--expert-memory is for one rank, found {}", o.link->ranks());
   if (model.row_columns > 0)
     fail(Exit::usage, "a draft head is computed by one rank, expected a model");
   const std::vector<double> speeds =
@@ -172,7 +179,8 @@ Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_devi
     // Ranks that are threads of one process each need their own crew.
     const auto crew = std::make_shared<Crew>(s.threads, s.options.threads_fixed);
     return std::make_unique<RankStage>(s.model, layers, s.batch, s.options.kv, crew, s.threads,
-                                       s.options.link, s.options.link_engine, speeds);
+                                       s.options.threads_fixed, s.options.link,
+                                       s.options.link_engine, speeds);
   };
   return p;
 }

@@ -73,9 +73,9 @@ size_t part_bytes(const Step::Gathered& g, int rank) {
 }
 
 RankStage::RankStage(const Model& model, Layers layers, const Batch& batch, Format kv,
-                     std::shared_ptr<Crew> crew, int threads, std::shared_ptr<Link> link,
-                     int engine, std::vector<double> speeds)
-    : CpuStage(model, layers, batch, kv, std::move(crew), threads, true),
+                     std::shared_ptr<Crew> crew, int threads, bool threads_fixed,
+                     std::shared_ptr<Link> link, int engine, std::vector<double> speeds)
+    : CpuStage(model, layers, batch, kv, std::move(crew), threads, threads_fixed),
       link_(std::move(link)),
       engine_(engine),
       own_share_(
@@ -103,6 +103,7 @@ void RankStage::reserve(std::span<const int64_t> pages) {
 
 void RankStage::copy_page(int pool, int32_t from, int32_t to) {
   if (link_->rank() == 0) {
+    ENSURE(open_, "an engine of ranks is opened by open_on_all()");
     const std::scoped_lock lock(link_->in_use);
     std::string message = message_of(RankMessage::copy_page, engine_);
     append(message, int32_t(pool)), append(message, from), append(message, to);
@@ -117,7 +118,9 @@ bool RankStage::run(const PassWork& work, std::span<const float> input) {
   here.stop = nullptr;  // all ranks abandon a pass at the same gather
   stop_ = work.stop, messages_ = 0;
   if (link_->rank() > 0) return CpuStage::run(here, input);
+  ENSURE(open_, "an engine of ranks is opened by open_on_all()");
   const std::scoped_lock lock(link_->in_use);
+  make_room(here);  // what does not fit is refused before the other ranks begin
   std::string message = describe(work);
   try {
     link_->broadcast(message);

@@ -15,8 +15,8 @@ class RankStage : public CpuStage, private Exchange {
  public:
   // As CpuStage. `engine`: the number of the engine on all ranks.
   RankStage(const Model& model, Layers layers, const Batch& batch, Format kv,
-            std::shared_ptr<Crew> crew, int threads, std::shared_ptr<Link> link, int engine,
-            std::vector<double> speeds);
+            std::shared_ptr<Crew> crew, int threads, bool threads_fixed, std::shared_ptr<Link> link,
+            int engine, std::vector<double> speeds);
   ~RankStage() override;
 
   std::string device() const override;
@@ -32,7 +32,6 @@ class RankStage : public CpuStage, private Exchange {
   void set_open() { open_ = true; }
   // On a rank other than 0: does what a message of rank 0 says, with the pipeline of this stage.
   void follow(const std::string& message, Pipeline& pipeline);
-  const Link& link() const { return *link_; }
 
  private:
   bool complete(const Step& step) override;

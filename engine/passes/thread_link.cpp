@@ -40,14 +40,14 @@ class ThreadLink : public Link {
   std::string host(int rank) const override { return fmt::format("thread {}", rank); }
   uint64_t least_bytes() const override { return 0; }
 
-  void transfer(std::span<const Out> out, std::span<const In> in, double seconds) override {
+  void exchange(std::span<const Out> out, std::span<const In> in, double seconds) override {
     std::unique_lock lock(mail_->mutex);
     for (const Out& o : out) mail_->box(rank_, o.to).emplace_back(o.bytes.begin(), o.bytes.end());
     if (!out.empty()) mail_->arrived.notify_all();
     for (const In& i : in) {
       auto& box = mail_->box(i.from, rank_);
       const auto here = [&] { return !box.empty() || mail_->gone[size_t(i.from)]; };
-      if (seconds == kForEver)
+      if (seconds == kWithoutEnd)
         mail_->arrived.wait(lock, here);
       else if (!mail_->arrived.wait_for(
                    lock, std::chrono::duration<double>(std::min(seconds, silence_)), here))

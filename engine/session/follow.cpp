@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/machine/this_program.h"
 #include "engine/pages/kv_cache.h"
 #include "engine/passes/message.h"
 #include "engine/passes/pipeline.h"
@@ -60,20 +59,22 @@ RankOpening opening_of(const std::string& message) {
 // What each rank tells the others after it has opened a model, or has failed to.
 struct RankOpened {
   static constexpr size_t kMostPools = 64;
-  uint64_t program = 0, model = 0, pools = 0;
+  uint64_t model = 0, pools = 0;
   int32_t failed = 0;  // the status of the error
   int64_t pages[kMostPools] = {};
   char error[1024] = {};
 };
 
-RankOpened opened_of(const Engine* engine, const Error* error) {
+RankOpened failed_with(const std::exception& why) {
   RankOpened o;
-  o.program = program_checksum();
-  if (error) {
-    o.failed = int32_t(error->code);
-    std::string(error->what()).copy(o.error, sizeof o.error - 1);
-    return o;
-  }
+  const auto* const error = dynamic_cast<const Error*>(&why);
+  o.failed = int32_t(error ? error->code : Exit::io);
+  std::string(why.what()).copy(o.error, sizeof o.error - 1);
+  return o;
+}
+
+RankOpened opened_of(const Engine* engine) {
+  RankOpened o;
   o.model = sum_of_model(*engine);
   // The samples, and what --verify has read: a rank needs only its rows in memory.
   if (const auto& mapping = engine->weights()->mapping) mapping->drop_pages();
@@ -102,9 +103,6 @@ std::vector<RankOpened> tell_all(Link& link, const RankOpened& mine) {
 void expect_alike(const Link& link, const std::vector<RankOpened>& all) {
   for (size_t r = 1; r < all.size(); ++r) {
     const std::string host = link.host(int(r));
-    if (all[r].program != all[0].program)
-      fail(Exit::usage, "{} (rank {}) has another build of chaski, expected the program file of {}",
-           host, r, link.host(0));
     if (all[r].failed) throw Error(Exit(all[r].failed), fmt::format("{}: {}", host, all[r].error));
     if (all[0].failed == 0 && all[r].model != all[0].model)
       fail(Exit::usage, "{} (rank {}) has another model file there, expected that of {}", host, r,
@@ -127,9 +125,9 @@ std::shared_ptr<Engine> open_follower(const std::shared_ptr<Link>& link, const s
   RankOpened mine;
   try {
     engine = open(opening);
-    mine = opened_of(engine.get(), nullptr);
-  } catch (const Error& error) {
-    mine = opened_of(nullptr, &error);
+    mine = opened_of(engine.get());
+  } catch (const std::exception& error) {
+    mine = failed_with(error);
   }
   const std::vector<RankOpened> all = tell_all(*link, mine);
   try {
@@ -140,6 +138,14 @@ std::shared_ptr<Engine> open_follower(const std::shared_ptr<Link>& link, const s
   }
   stage_of(*engine).reserve_as_first(std::span(all[0].pages).first(all[0].pools));
   return engine;
+}
+
+// Rank 0 closes the link only after it has heard from every rank: closing MPI waits without end for
+// a rank that is lost.
+void answer_end(Link& link) {
+  const std::byte here{1};
+  std::vector<std::byte> all(size_t(link.ranks()));
+  link.gather({&here, 1}, std::vector<size_t>(all.size(), 1), all.data(), true);
 }
 
 }  // namespace
@@ -156,15 +162,16 @@ std::shared_ptr<Engine> open_on_all(RankOpening opening, const OpenRank& open) {
   std::string message = message_of_opening(opening);
   link.broadcast(message);
   std::shared_ptr<Engine> engine;
-  std::optional<Error> error;
+  RankOpened mine;
+  std::exception_ptr error;
   try {
     engine = open(opening);
-  } catch (const Error& e) {
-    error = e;
+    mine = opened_of(engine.get());
+  } catch (const std::exception& e) {
+    mine = failed_with(e), error = std::current_exception();
   }
-  const std::vector<RankOpened> all =
-      tell_all(link, opened_of(engine.get(), error ? &*error : nullptr));
-  if (error) throw *error;
+  const std::vector<RankOpened> all = tell_all(link, mine);
+  if (error) std::rethrow_exception(error);
   expect_alike(link, all);
   stage_of(*engine).set_open();
   return engine;
@@ -189,6 +196,7 @@ void follow(const std::shared_ptr<Link>& link, const OpenRank& open) {
         engines.erase(number);
         break;
       case RankMessage::end:
+        answer_end(*link);
         return;
     }
   }
@@ -197,6 +205,7 @@ void follow(const std::shared_ptr<Link>& link, const OpenRank& open) {
 void end_followers(Link& link) {
   std::string message = message_of(RankMessage::end, 0);
   link.broadcast(message);
+  answer_end(link);
 }
 
 }  // namespace chaski

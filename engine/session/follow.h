@@ -19,13 +19,13 @@ using OpenRank = std::function<std::shared_ptr<Engine>(const RankOpening&)>;
 std::shared_ptr<Engine> open_rank(const RankOpening& opening);
 
 // On rank 0 of options.link. Throws what `open` throws, and the error of another rank after the
-// name of its host. Throws Error(usage) if another rank has another build of chaski or another
-// model.
+// name of its host. Throws Error(usage) if another rank has another model.
 std::shared_ptr<Engine> open_on_all(RankOpening opening, const OpenRank& open = open_rank);
 // On the other ranks: opens engines and computes passes until rank 0 ends. Throws Error(io) if
 // a rank is lost during a pass.
 void follow(const std::shared_ptr<Link>& link, const OpenRank& open = open_rank);
-// On rank 0, after its engines are destroyed: the other ranks return from follow().
+// On rank 0, after its engines are destroyed: the other ranks return from follow(). Throws
+// Error(io) if one does not.
 void end_followers(Link& link);
 
 }  // namespace chaski
