@@ -3,6 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "main/flags/commands.h"
 #include "main/flags/world.h"
 #include "main/terminal/last_words.h"
@@ -18,11 +22,11 @@ int main(int argc, char** argv) {
   handle_signals();
   int status;
   try {
-    status = enter_world(argc, argv);
-    if (status >= 0) return status;
-    status = run_command_line(argc, argv);
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    start_ranks(words);
+    status = run_command_line(std::move(words));
   } catch (...) {
     status = put_exception();
   }
-  return leave_world(status);
+  return end_ranks(status);
 }

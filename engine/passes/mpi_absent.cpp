@@ -12,5 +12,6 @@ std::shared_ptr<Link> open_mpi_link() {
       mpi_ranks());
 }
 void close_mpi() {}
+bool has_mpi() { return false; }
 
 }  // namespace chaski

@@ -7,7 +7,8 @@
 
 namespace chaski {
 
-// How many ranks mpirun started; 1 without mpirun.
+bool has_mpi();  // whether this chaski was built with MPI
+// How many ranks mpirun started; 0 if it did not start this process.
 int mpi_ranks();
 // Call it once. Throws Error(usage) if this chaski was built without MPI, and Error(io) if the
 // library is missing.

@@ -8,7 +8,7 @@ namespace chaski {
 
 int mpi_ranks() {
   const char* const size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  int ranks = 1;
+  int ranks = 0;
   if (const std::string_view text = size ? size : ""; !text.empty())
     std::from_chars(text.data(), text.data() + text.size(), ranks);
   return ranks;

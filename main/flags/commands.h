@@ -62,7 +62,7 @@ constexpr Command kCommands[] = {
 };
 
 // Parses the command line and runs its command. Returns the exit status.
-int run_command_line(int argc, char** argv);
+int run_command_line(std::vector<std::string> words);
 
 // The manuals of all commands, in the order of kCommands.
 std::vector<Manual> manuals();

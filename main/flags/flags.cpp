@@ -19,6 +19,7 @@
 #include "main/flags/manual.h"
 #include "main/flags/program.h"
 #include "main/flags/values.h"
+#include "main/flags/world.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -85,6 +86,7 @@ Flag& Flag::model() {
   listed_->model = true;
   return *this;
 }
+Flag& Flag::hosts() { return listed_->hosts = true, *this; }
 Flag& Flag::hub() { return listed_->fetches = true, *this; }
 Flag& Flag::knows(std::vector<std::string> values) {
   listed_->values = std::move(values);
@@ -499,6 +501,13 @@ std::string word_after_dashes(const std::vector<std::string>& words) {
   return words.end() - dashes > 1 ? dashes[1] : "--";
 }
 
+// Whether a text would be typed: there is none, and standard input is a terminal.
+bool wants_terminal(const CLI::App& command) {
+  const auto* const text = command.get_option_no_throw("--prompt");
+  const auto* const file = command.get_option_no_throw("--file");
+  return text && file && text->count() + file->count() == 0 && stdin_is_terminal();
+}
+
 int run_command(CLI::App& app, Declared& command, std::vector<std::string> words) {
   const std::string after_dashes = word_after_dashes(words);
   CommandWords typed(command.app, std::move(words));
@@ -510,6 +519,9 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
     parse(app, command.app, command.manual, std::move(words), after_dashes);
     for (ListedFlag& flag : command.manual.flags)
       flag.by_config = defaults.lines.contains(flag.name());
+    for (const ListedFlag& flag : command.manual.flags)
+      if (flag.hosts && command.app.get_option(flag.name())->count() > 0)
+        start_on_hosts(*flag.text, wants_terminal(command.app));
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
     put_models_taken();
@@ -576,8 +588,7 @@ std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& decla
   return names;
 }
 
-int run_command_line(int argc, char** argv) {
-  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+int run_command_line(std::vector<std::string> words) {
   if (words.empty())
     fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
   if (words[0] == "help" || (words.size() > 1 && (words[0] == "-h" || words[0] == "--help"))) {

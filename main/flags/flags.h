@@ -28,6 +28,7 @@ struct ListedFlag {
   bool required = false, repeats = false, model = false;
   bool fetches = false;         // the value is a model that is downloaded if it is not here
   std::string* text = nullptr;  // the variable of a flag with one text
+  bool hosts = false;           // names the machines on which the command starts
   bool by_config = false;       // its value comes from the config file
 
   std::string name() const { return names.empty() ? position : names.back(); }
@@ -67,6 +68,7 @@ class Flag {
   // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
+  Flag& hosts();  // names of machines, on which the command starts (world.h)
   Flag& hub();    // a model of the hub, which is downloaded and replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
   Flag& one_of(std::vector<std::string> names);

@@ -203,12 +203,11 @@ void ModelFlags::declare_hosts(Flags& flags) {
       .add("--hosts", hosts,
            "compute the model together with other machines: this one and the others, such as a,b; "
            "mpirun starts chaski there (docs/fleet.md)")
-      .not_empty("names of hosts")
+      .hosts()
       .type("HOST,...");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
-  if (!hosts.empty()) start_on_hosts(hosts);  // from the config file
   EngineOptions options = engine;
   for (const KvType& type : kKvTypes)
     if (type.name == kv_type) options.kv = type.format;

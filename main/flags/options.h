@@ -29,7 +29,6 @@ struct ModelFlags {
   void declare(Flags& flags, std::vector<std::string>& models);
   void declare_running(Flags& flags, Kv kvs = Kv::one);  // all flags but --model and --tokenizer
   void declare_hosts(Flags& flags);
-  // With --hosts this process is replaced by mpirun, and the options are those of its rank 0.
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };

@@ -4,99 +4,145 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <span>
-#include <vector>
 
 #include "engine/passes/mpi_link.h"
 #include "engine/session/follow.h"
 #include "main/terminal/last_words.h"
+#include "main/terminal/output.h"
 
 namespace chaski {
 
 namespace {
 
-std::shared_ptr<Link>& world() {
-  static std::shared_ptr<Link> link;
-  return link;
+struct World {
+  std::vector<std::string> words;  // of the command line
+  std::shared_ptr<Link> link;
+};
+World& world() {
+  static World of_this_process;
+  return of_this_process;
 }
 
-constexpr std::string_view kHostsFlag = "--hosts", kHostsPrefix = "--hosts=";
-
-// The value of --hosts, before the command line is parsed: standard input is not read yet. For
-// chaski plan it is a number.
-std::string hosts_in(std::span<char* const> words) {
-  if (words.size() < 2 || words[1] == std::string_view("plan")) return "";
-  for (size_t i = 2; i < words.size() && words[i] != std::string_view("--"); ++i) {
-    if (words[i] == kHostsFlag && i + 1 < words.size()) return words[i + 1];
-    if (std::string_view(words[i]).starts_with(kHostsPrefix)) return words[i] + kHostsPrefix.size();
+// For a catch (...): the line of the exception, with the host of a rank other than 0. mpirun ends
+// the other ranks when one ends before it closes MPI.
+[[noreturn]] void end_rank() {
+  const Link& link = *world().link;
+  const std::string host = link.rank() > 0 ? link.host(link.rank()) + ": " : "";
+  try {
+    throw;
+  } catch (const Error& error) {
+    end_now(error.code, {host, error.what()});
+  } catch (const std::exception& error) {
+    end_now(Exit::io, {host, error.what()});
   }
-  return "";
 }
 
-std::vector<std::string> words_of_this_process() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string all((std::istreambuf_iterator<char>(file)), {});
-  std::vector<std::string> words;
-  for (size_t at = 0, end; at < all.size(); at = end + 1) {
-    end = std::min(all.find('\0', at), all.size());
-    words.push_back(all.substr(at, end - at));
+// The command line goes to the first machine in this variable. In the arguments of mpirun a word
+// ":" would begin another program, and everybody on that machine could read the prompt.
+constexpr const char* kWords = "CHASKI_WORDS";
+constexpr size_t kMostBytes =
+    60 << 10;  // the system limits a variable to 128 KB, of hex digits here
+
+std::string encoded(const std::vector<std::string>& words) {
+  std::string digits;
+  for (const std::string& word : words) {
+    for (const unsigned char c : word) digits += fmt::format("{:02x}", c);
+    digits += "00";
   }
+  return digits;
+}
+
+std::vector<std::string> decoded(const std::string& digits) {
+  std::vector<std::string> words(1);
+  for (size_t at = 0; at + 2 <= digits.size(); at += 2) {
+    const int c = std::stoi(digits.substr(at, 2), nullptr, 16);
+    if (c == 0)
+      words.emplace_back();
+    else
+      words.back() += char(c);
+  }
+  words.pop_back();
   return words;
+}
+
+bool is_host(std::string_view name) {
+  return !name.empty() && name[0] != '-' && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+// Their number.
+size_t expect_hosts(std::string_view hosts) {
+  size_t n = 0;
+  for (size_t at = 0, end; at <= hosts.size(); at = end + 1, ++n) {
+    end = std::min(hosts.find(',', at), hosts.size());
+    if (!is_host(hosts.substr(at, end - at)))
+      fail(Exit::usage, "--hosts is \"{}\", expected names of machines, such as a,b",
+           escaped(std::string(hosts)));
+  }
+  return n;
 }
 
 }  // namespace
 
-std::shared_ptr<Link> world_link() { return world(); }
+std::shared_ptr<Link> world_link() { return world().link; }
 
-int enter_world(int argc, char** argv) {
-  if (mpi_ranks() == 1) {
-    if (const std::string hosts = hosts_in({argv, size_t(argc)}); !hosts.empty())
-      start_on_hosts(hosts);
-    return -1;
+void start_ranks(std::vector<std::string>& words) {
+  if (const char* const given = std::getenv(kWords); given && mpi_ranks() > 0) {
+    words = decoded(given);
+    ::unsetenv(kWords);
   }
-  world() = open_mpi_link();
-  if (world()->rank() == 0) return -1;
+  world().words = words;
+  if (mpi_ranks() < 2) return;
+  world().link = open_mpi_link();
+  world().link->when_given_up = end_rank;
+  if (world().link->rank() == 0) return;
   try {
-    follow(world());
+    follow(world().link);
     close_mpi();
-    return int(Exit::done);
-  } catch (const Error& error) {
-    // mpirun ends the other ranks when one ends before it closes MPI.
-    const std::string host = world()->host(world()->rank()) + ": ";
-    end_now(error.code, {host, error.what()});
+  } catch (...) {
+    end_rank();
   }
+  std::exit(int(Exit::done));
 }
 
-int leave_world(int status) {
-  if (!world()) return status;
-  if (world()->given_up()) ::_exit(status);
-  end_followers(*world());
+int end_ranks(int status) {
+  if (!world().link) return status;
+  // An error of the command was printed, and is the only one.
+  if (status != int(Exit::done)) world().link->when_given_up = [status] { ::_exit(status); };
+  end_followers(*world().link);
   close_mpi();
   return status;
 }
 
-void start_on_hosts(const std::string& hosts) {
-  if (mpi_ranks() > 1) return;
-  const auto ranks = std::count(hosts.begin(), hosts.end(), ',') + 1;
-  std::vector<std::string> words{"mpirun", "--quiet", "--bind-to",           "none",   "--map-by",
-                                 "node",   "-n",      std::to_string(ranks), "--host", hosts};
-  if (::geteuid() == 0) words.push_back("--allow-run-as-root");
-  const std::vector<std::string> own = words_of_this_process();
+void start_on_hosts(const std::string& hosts, bool wants_terminal) {
+  const size_t ranks = expect_hosts(hosts);
+  if (mpi_ranks() > 0) return;
+  if (wants_terminal)
+    fail(Exit::usage,
+         "with --hosts there is no terminal to type in, expected -p TEXT, -f FILE or a pipe");
+  if (!has_mpi())
+    fail(Exit::usage,
+         "--hosts needs a chaski that was built with MPI: run scripts/setup.sh --mpi, then make");
+  const std::string words = encoded(world().words);
+  if (words.size() / 2 > kMostBytes)
+    fail(Exit::usage,
+         "the command line has {} bytes, expected at most {} with --hosts: use -f FILE",
+         words.size() / 2, kMostBytes);
+  ::setenv(kWords, words.c_str(), 1);
+  std::vector<std::string> start{
+      "mpirun", "--bind-to",           "none",   "--map-by", "node", "-x", kWords,
+      "-n",     std::to_string(ranks), "--host", hosts};
+  if (::geteuid() == 0) start.push_back("--allow-run-as-root");
   std::error_code none;
-  words.push_back(std::filesystem::read_symlink("/proc/self/exe", none));
-  for (size_t i = 1; i < own.size(); ++i) {
-    if (own[i] == kHostsFlag)
-      ++i;
-    else if (!own[i].starts_with(kHostsPrefix))
-      words.push_back(own[i]);
-  }
+  start.push_back(std::filesystem::read_symlink("/proc/self/exe", none));
   std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
+  for (std::string& word : start) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
   fail(Exit::io, "--hosts needs mpirun, which does not start: {} (scripts/setup.sh --mpi)",

@@ -3,23 +3,25 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/passes/link.h"
 
 namespace chaski {
 
-// Call it first. With --hosts the process is replaced by mpirun (start_on_hosts()). On a rank other
-// than 0 it returns the exit status when rank 0 has ended; on rank 0, and without mpirun, it
-// returns -1. Throws what open_mpi_link() and start_on_hosts() throw.
-int enter_world(int argc, char** argv);
-// Call it last, with the exit status of rank 0. Returns the status, or ends the process if other
-// ranks were lost.
-int leave_world(int status);
+// Call it first, with the words of the command line, which it replaces by those that were given
+// with
+// --hosts. A rank other than 0 does not return: it ends with rank 0. Throws what open_mpi_link()
+// throws.
+void start_ranks(std::vector<std::string>& words);
+// Call it last, with the exit status of rank 0. Returns the status.
+int end_ranks(int status);
 // Null without mpirun.
 std::shared_ptr<Link> world_link();
 
-// Replaces this process by mpirun, which starts the same command without --hosts on all of these
-// hosts, a list separated by commas. Returns if mpirun has started this process. Throws Error(io).
-void start_on_hosts(const std::string& hosts);
+// Replaces this process by mpirun, which starts the same command on all of these hosts, a list
+// separated by commas. Returns if mpirun has started this process. Standard input is a pipe then,
+// so a command that wants a terminal is refused. Throws Error(usage | io).
+void start_on_hosts(const std::string& hosts, bool wants_terminal);
 
 }  // namespace chaski

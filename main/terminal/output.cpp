@@ -84,7 +84,7 @@ bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') |
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() {
-  return ::isatty(STDOUT_FILENO) == 1 && (mpi_ranks() == 1 || parent_writes_to_terminal());
+  return ::isatty(STDOUT_FILENO) == 1 && (mpi_ranks() == 0 || parent_writes_to_terminal());
 }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
