@@ -108,7 +108,8 @@ int eval(const EvalFlags& flags) {
     expect_same_tokens(*base, *engine, text);
     if (flags.floor) {
       options.kv = *format_named(twin_kv(base->kv_type()));
-      twin = base->with(options);
+      // Ranks open it together.
+      twin = options.link ? open_engine(options) : base->with(options);
     }
   }
   const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
