@@ -48,7 +48,7 @@ uint64_t weights_of_plan(const Plan& plan) {
 }  // namespace
 
 FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ranks,
-                             const LinkSpeed& link, const SpeedForecast& alone) {
+                             const LinkSpeed& link, const std::optional<SpeedForecast>& alone) {
   const int layers = int(model.n_layers), prompt = std::min(kCpuBatch, context),
             after = std::min(kFleetDepth, context - 1);
   const std::vector<double> equal(size_t(ranks), 1);
@@ -61,9 +61,10 @@ FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ran
       read_first(model, layers, kv, 0, prompt, 1, &first),
       read_alone(model, layers, kv, 0, prompt, 1);
   const RankWork most = rank_work(decode.plan(), ranks - 1),
-                 sends = rank_work(decode_first.plan(), 0), all = rank_work(decode_alone.plan(), 0),
+                 receives = rank_work(decode_first.plan(), 0),
+                 all = rank_work(decode_alone.plan(), 0),
                  most_read = rank_work(read.plan(), ranks - 1),
-                 sends_read = rank_work(read_first.plan(), 0),
+                 receives_read = rank_work(read_first.plan(), 0),
                  all_read = rank_work(read_alone.plan(), 0);
   const auto time_of_gathers = [&](const RankWork& work) {
     return work.gathers * link.latency + double(work.received) / link.bytes_a_second;
@@ -75,11 +76,15 @@ FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ran
   const std::vector<int64_t> pages = pages_of_session(states.pools, context, prompt);
   for (size_t i = 0; i < pages.size(); ++i)
     f.states += uint64_t(whole_groups(pages[i])) * states.pools[i].page_bytes;
-  f.gathers = ranks > 1 ? sends.gathers : 0, f.received = sends.received;
-  f.speed.decode = 1 / (most.bytes / all.bytes / alone.decode + time_of_gathers(sends));
-  f.speed.prompt = prompt / (prompt * most_read.operations / all_read.operations / alone.prompt +
-                             time_of_gathers(sends_read));
-  if (ranks == 1) f.speed = alone;
+  f.gathers = ranks > 1 ? receives.gathers : 0, f.received = receives.received;
+  if (!alone || ranks == 1) {
+    f.speed = alone;
+    return f;
+  }
+  f.speed.emplace();
+  f.speed->decode = 1 / (most.bytes / all.bytes / alone->decode + time_of_gathers(receives));
+  f.speed->prompt = prompt / (prompt * most_read.operations / all_read.operations / alone->prompt +
+                              time_of_gathers(receives_read));
   return f;
 }
 

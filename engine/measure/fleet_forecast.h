@@ -19,11 +19,11 @@ struct FleetForecast {
   // Of a token of decoding: gathers, and the bytes that rank 0 receives.
   int gathers = 0;
   uint64_t received = 0;
-  SpeedForecast speed;
+  std::optional<SpeedForecast> speed;  // if that of one machine is known
 };
 
-// `alone`: the speed of one machine. All machines are as fast.
+// `alone`: the speed of one machine, if it is known. All machines are as fast.
 FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ranks,
-                             const LinkSpeed& link, const SpeedForecast& alone);
+                             const LinkSpeed& link, const std::optional<SpeedForecast>& alone);
 
 }  // namespace chaski

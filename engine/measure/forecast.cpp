@@ -90,9 +90,9 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
 constexpr int kMostRanks = 64;
 
 void add_fleet(Forecast& f, const Model& model, const ForecastOptions& o) {
-  for (int n = 1; n <= std::max(o.ranks, kMostRanks); ++n) {
-    f.fleet.push_back(forecast_fleet(model, f.kv, f.context, n, o.link, *f.speed));
-    if (n > o.ranks && f.fleet[size_t(n) - 1].speed.decode <= f.fleet[size_t(n) - 2].speed.decode)
+  for (int n = 1; n <= (f.speed ? std::max(o.ranks, kMostRanks) : o.ranks); ++n) {
+    f.fleet.push_back(forecast_fleet(model, f.kv, f.context, n, o.link, f.speed));
+    if (n > o.ranks && f.fleet[size_t(n) - 1].speed->decode <= f.fleet[size_t(n) - 2].speed->decode)
       break;
   }
 }
@@ -147,8 +147,8 @@ Forecast forecast(const ForecastOptions& o) {
       f.speed->decode =
           1 / (1 / f.speed->decode + double(f.experts->read_a_token) / f.experts->file_bandwidth);
     f.bandwidth = bandwidth_of(f.threads, o.measure_again, o);
-    if (o.ranks > 1) add_fleet(f, model, o);
   }
+  if (o.ranks > 1) add_fleet(f, model, o);
   return f;
 }
 

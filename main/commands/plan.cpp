@@ -110,20 +110,24 @@ LinkSpeed link_of(const std::string& text) {
           number_and_unit(text.substr(comma + 1), {{"us", 1e-6}, {"ms", 1e-3}})};
 }
 
-// The number of machines that decodes fastest.
+// The number of machines that decodes fastest, if speeds are known.
 int best_of(const std::vector<FleetForecast>& fleet) {
-  return std::ranges::max_element(fleet, {}, [](const auto& f) { return f.speed.decode; })->ranks;
+  return std::ranges::max_element(fleet, {}, [](const auto& f) { return f.speed->decode; })->ranks;
 }
 
 std::string fleet_table(const Forecast& f, int hosts, const std::string& link) {
   if (f.fleet.empty()) return "";
   const FleetForecast& n = f.fleet[size_t(hosts) - 1];
   const std::string each = "each of " + std::to_string(hosts);
-  return row(each.c_str(), size_text(n.weights + n.states),
-             fmt::format("{} of weights, {} of keys and values", size_text(n.weights),
-                         size_text(n.states))) +
-         row("prompt, together", speed_text(n.speed.prompt), "with a link of " + link) +
-         row("decode, together", speed_text(n.speed.decode),
+  const std::string memory = row(each.c_str(), size_text(n.weights + n.states),
+                                 fmt::format("{} of weights, {} of keys and values",
+                                             size_text(n.weights), size_text(n.states)));
+  if (!n.speed)
+    return memory + row("speed, together", "unknown",
+                        "because the model does not fit into this machine's memory, where it "
+                        "would be measured");
+  return memory + row("prompt, together", speed_text(n.speed->prompt), "with a link of " + link) +
+         row("decode, together", speed_text(n.speed->decode),
              fmt::format("{} gathers and {:.2f} MB a token; {} is the fastest", n.gathers,
                          double(n.received) / 1e6, counted(uint64_t(best_of(f.fleet)), "machine")));
 }
@@ -217,15 +221,19 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
     json["decode_tokens_per_second"] = f.speed->decode;
   }
   if (!f.fleet.empty()) json["hosts"] = JsonValue::array();
-  for (const FleetForecast& n : f.fleet)
-    json["hosts"].push_back({{"hosts", n.ranks},
-                             {"weight_bytes", n.weights},
-                             {"state_bytes", n.states},
-                             {"gathers_a_token", n.gathers},
-                             {"received_bytes_a_token", n.received},
-                             {"prompt_tokens_per_second", n.speed.prompt},
-                             {"decode_tokens_per_second", n.speed.decode}});
-  if (!f.fleet.empty()) json["fastest_hosts"] = best_of(f.fleet);
+  for (const FleetForecast& n : f.fleet) {
+    JsonValue host = {{"hosts", n.ranks},
+                      {"weight_bytes", n.weights},
+                      {"state_bytes", n.states},
+                      {"gathers_a_token", n.gathers},
+                      {"received_bytes_a_token", n.received}};
+    if (n.speed) {
+      host["prompt_tokens_per_second"] = n.speed->prompt;
+      host["decode_tokens_per_second"] = n.speed->decode;
+    }
+    json["hosts"].push_back(host);
+  }
+  if (!f.fleet.empty() && f.speed) json["fastest_hosts"] = best_of(f.fleet);
   if (f.bandwidth > 0) {
     json["read_gigabytes_per_second"] = f.bandwidth / 1e9;
     json["decode_tokens_per_second_at_the_end"] = f.decode_at_the_end();
