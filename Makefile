@@ -85,6 +85,7 @@ FOLDERS  := engine main models quant ggml-like-tensor tests
 # Runs on several machines need OpenMPI: built if its header is there, or if MPI=1 is given. The library is loaded by such runs only.
 MPI_H    := $(firstword $(wildcard /usr/lib/$(TARGET_ARCH_NAME)-linux-gnu/openmpi/include/mpi.h /usr/include/openmpi-$(TARGET_ARCH_NAME)/mpi.h))
 MPI      ?= $(if $(MPI_H),$(if $(filter 1,$(STATIC)),0,1),0)
+$(if $(filter 1,$(MPI)),$(if $(MPI_H),,$(error MPI=1 needs the header of OpenMPI: scripts/setup.sh --mpi)))
 NOT_MPI  := engine/passes/mpi_$(if $(filter 1,$(MPI)),absent,link).cpp
 SOURCES  := $(filter-out $(NOT_MPI),$(sort $(shell find $(FOLDERS) -name '*.cpp')))
 ALONE    := engine/passes/mpi_link.cpp main/flags/flags.cpp main/flags/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
