@@ -43,7 +43,7 @@ World& world() {
 }
 
 // The command line goes to the first machine in this variable. In the arguments of mpirun a word
-// ":" would begin another program, and everybody on that machine could read the prompt.
+// ":" would begin another program, and every user of a machine could read the prompt.
 constexpr const char* kWords = "CHASKI_WORDS";
 constexpr size_t kMostBytes =
     60 << 10;  // the system limits a variable to 128 KB, of hex digits here
