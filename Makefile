@@ -266,12 +266,20 @@ define ARCH_RULE
 $(BUILD)/sm_$1/%.cubin: %.cu
 	@mkdir -p $$(@D)
 	@echo "  NVCC $$<, for sm_$1"
-	$$(Q)$$(NVCC) $$(filter-out $$(CUDA_ARCH),$$(NVCCFLAGS)) -Xptxas -O1 -arch=sm_$1 -cubin $$< -o $$@
+	$$(Q)$$(NVCC) $$(filter-out $$(CUDA_ARCH),$$(NVCCFLAGS)) $2 -MMD -MP -MT $$@ -MF $$(@:.cubin=.d) -arch=sm_$1 -cubin $$< -o $$@
 endef
 OTHER_ARCHS := 80 120
-$(foreach arch,$(OTHER_ARCHS),$(eval $(call ARCH_RULE,$(arch))))
-archs: $(foreach arch,$(OTHER_ARCHS),$(addprefix $(BUILD)/sm_$(arch)/cuda/,attention/attention.cubin matmul/matmul_rows.cubin))
-.PHONY: archs
+$(foreach arch,$(OTHER_ARCHS),$(eval $(call ARCH_RULE,$(arch),-Xptxas -O1)))
+ARCH_CUBINS := $(foreach arch,$(OTHER_ARCHS),$(addprefix $(BUILD)/sm_$(arch)/cuda/,attention/attention.cubin matmul/matmul_rows.cubin))
+archs: $(ARCH_CUBINS)
+
+# What nvcc makes of some kernels, compared with a table. It is for sm_90, whatever GPU this machine has.
+$(eval $(call ARCH_RULE,90,))
+SASS_CUBINS := $(addprefix $(BUILD)/sm_90/cuda/,attention/attention.cubin matmul/matmul_rows.cubin rows/pointwise.cubin)
+sass:
+	@if NVCC=$(NVCC) scripts/check/check_sass.sh --ready; then $(MAKE) $(SASS_CUBINS) && scripts/check/check_sass.sh $(SASS_CUBINS); fi
+.PHONY: archs sass
+-include $(ARCH_CUBINS:.cubin=.d) $(SASS_CUBINS:.cubin=.d)
 
 run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
@@ -419,6 +427,7 @@ help:
 	@echo "make abuse        chaski serve under hostile clients while streams go on"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make archs        the largest CUDA kernels for sm_80 and sm_120, to see that they compile"
+	@echo "make sass         registers and instructions of CUDA kernels, compared with a table (needs cuobjdump and the table's nvcc)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
 	@echo "make tsan         code that threads share, under ThreadSanitizer"
 	@echo "make faults       failing memory, system calls and limits, kills; FAULTS='limits kills' selects some"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# check_sass.sh [--write] FILE...: what nvcc made of the kernels in these object files or cubins, compared with the table sass.txt next to this
-# script. A kernel of the table may not have more of anything, except loads before the wait, of which it may not have fewer. --write prints the
-# lines of all kernels in the files instead, in the form of the table. Needs cuobjdump (CUDA toolkit).
+# check_sass.sh [--write] CUBIN...: what nvcc made of the kernels in these cubins for sm_90, compared with the table sass.txt next to this script.
+# A kernel of the table may not have more of anything, except loads before the wait, of which it may not have fewer. --write prints the lines of
+# all kernels in the files instead, in the form of the table. --ready only says whether a comparison is possible here: it needs cuobjdump (CUDA
+# toolkit) and the version of nvcc that the table names, because another version makes other instructions.
 #
 #   registers, stack   of a thread; stack: bytes of local memory, also for spilled registers
 #   shared             bytes of static shared memory
@@ -10,10 +11,16 @@
 #   loads              from memory before the kernel waits for the previous one; -: it never waits
 set -eu
 table=$(dirname "$0")/sass.txt
+CUOBJDUMP=${CUOBJDUMP:-cuobjdump}
+if [ "${1:-}" = --ready ]; then
+  want=$(sed -n 's/^#.*nvcc \([0-9.]*\), sm_90\.$/\1/p' "$table")
+  have=$("${NVCC:-nvcc}" --version 2> /dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p' || true)
+  if [ "$have" != "$want" ]; then echo "SKIPPED: check_sass: the table is for nvcc $want, found ${have:-none}"; exit 1; fi
+  if ! command -v "$CUOBJDUMP" > /dev/null; then echo "SKIPPED: check_sass: cuobjdump is not installed"; exit 1; fi
+  exit 0
+fi
 write=0
 if [ "${1:-}" = --write ]; then write=1; shift; fi
-CUOBJDUMP=${CUOBJDUMP:-cuobjdump}
-if ! command -v "$CUOBJDUMP" > /dev/null; then echo "SKIPPED: check_sass: cuobjdump is not installed"; exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
