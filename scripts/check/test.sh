@@ -2,7 +2,7 @@
 # test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process, as many at a time as there are cores
 # (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the failed cases and count all. The exit status is 1 if a
 # case failed, crashed or was killed. TEST_MODES is a list of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set,
-# the cases take them in turn.
+# each case gets one of them by its name, so that other cases do not change it.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -20,10 +20,15 @@ trap 'exit 130' INT TERM
 
 one() {
   local program=$1 case=$2
-  local said status=0 modes
-  read -r -a modes <<< "${TEST_MODES:-}"
-  if [ -z "${CHASKI_SHIM:-}" ] && [ ${#modes[@]} -gt 0 ]; then export CHASKI_SHIM=${modes[$((case % ${#modes[@]}))]}; fi
+  local said status=0 modes sum mode=
   said="$work/$(basename "$program").$case"
+  read -r -a modes <<< "${TEST_MODES:-}"
+  if [ -z "${CHASKI_SHIM:-}" ] && [ ${#modes[@]} -gt 0 ]; then
+    sum=$(sed -n "$((case + 2))p" "$work/$(basename "$program").names" | cksum)
+    export CHASKI_SHIM=${modes[$((${sum%% *} % ${#modes[@]}))]}
+  fi
+  # The program over the shim; in the other program only cases that start chaski-shim read the mode.
+  case $(basename "$program") in *shim*) mode=${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)} ;; esac
   { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
   # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
   # The last line comes from tests/main.cpp; it is missing if the case ended early.
@@ -34,14 +39,16 @@ one() {
     cat "$said"
     [ $status = 0 ] || echo "test case $case of $program ended with status $status"
     { grep -m 1 '^TEST CASE:' "$said" || echo "test case $case of $program"; } |
-      sed "s/^/FAILED /; s/\$/${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)}/" >> "$work/failed"
+      sed "s/^/FAILED /; s/\$/$mode/" >> "$work/failed"
   fi
 }
 export -f one
 export work
 total=0
 for program in "${programs[@]}"; do
-  cases=$("$program" --count "$@" | sed -n 's/.*passing the current filters: *//p')
+  names="$work/$(basename "$program").names"  # from the third line on, and after them the number of cases
+  "$program" --list-test-cases "$@" > "$names"
+  cases=$(sed -n 's/.*passing the current filters: *//p' "$names")
   total=$((total + ${cases:-0}))
   seq -f "$program %g" "${cases:-0}"
 done > "$work/cases"
