@@ -2,6 +2,7 @@
 // first GPU, or a visible skip.
 #pragma once
 #include "cuda/device/launch.cuh"
+#include "cuda/device/use.h"
 #include "cuda/table.h"
 #include "tests/kit/support.h"
 
@@ -12,6 +13,7 @@ class Device {
   Device() {
 #if defined(CHASKI_CUDA_SHIM)
     shim::show_devices(1);
+    reset_device(0);  // a test may have chosen another device
 #endif
     int n = 0;
     available_ = cudaGetDeviceCount(&n) == cudaSuccess && n > 0;
