@@ -37,6 +37,15 @@ void expect_kernels(const Plan& plan, size_t shared_limit) {
         formats = " over keys and values of the batch";
       if (attention->mask == Attention::Mask::full) formats += " with a full mask";
     }
+    if (cuda_entry_of(s.op).supports(s.op, s.args, SIZE_MAX)) {
+      const Attention* attention = std::get_if<Attention>(&s.op);
+      const bool f32_pages =
+          attention &&
+          s.args.where->states.paged[size_t(attention->state)].layout.format == Format::f32;
+      fail(Exit::device,
+           "cuda: {}{} needs more shared memory than this device has ({} KB a block); use {}",
+           name_of(s.op), formats, shared_limit / 1024, f32_pages ? "--kv f16" : "--device cpu");
+    }
     fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
          formats);
   }
@@ -387,6 +396,7 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
 }
 
 void CudaWorking::add(Graph graph, const Batch& batch, const StateLayout& states) {
+  ENSURE(shared_limit_ > 0, "the limit must be the device's");
   const PassContext where{states, {}};
   Plan plan(std::move(graph), batch, where, kMostFused);
   alignas(64) static std::byte nowhere[64];  // only shapes and formats are looked at, not data

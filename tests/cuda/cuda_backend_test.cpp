@@ -241,6 +241,24 @@ TEST_CASE("cuda: draws over wide rows, equal logits and NaN or infinity") {
   CHECK(!cuda_can_draw({.temperature = 1, .top_k = kMostTopK + 1}));
 }
 
+TEST_CASE("cuda: attention that does not fit into shared memory is refused with the limit") {
+  const auto engine = cpu_engine();
+  for (const auto& [format, way] :
+       {std::pair{Format::f32, "over f32 pages"}, {Format::f16, "over f16 pages"}}) {
+    Batch one;
+    one.tokens.resize(1), one.outputs.resize(1);
+    Graph graph = stage_graph(engine->model(), all_layers(engine->model()), one);
+    const StateLayout states(graph.states, format, true);
+    CudaWorking working(128, 32 * 1024);
+    const Error error = error_of([&] { working.add(std::move(graph), one, states); });
+    CHECK(error.code == Exit::device);
+    CHECK(std::string(error.what()) ==
+          fmt::format("cuda: attention {} needs more shared memory than this device has (32 KB a "
+                      "block); use {}",
+                      way, format == Format::f32 ? "--kv f16" : "--device cpu"));
+  }
+}
+
 #if defined(CHASKI_CUDA_SHIM)
 TEST_CASE("cuda: a missing device or too little memory is reported before anything is loaded") {
   const auto engine = cpu_engine();
