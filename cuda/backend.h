@@ -31,8 +31,8 @@ struct CudaDevices {
   std::string why_none;  // one clause if the list is empty: "no CUDA-capable device is detected"
 };
 // Lists the devices that chaski has kernels for (compute capability 8.0 and later). Asking for free
-// memory initializes each device, which takes a while and some hundred megabytes of it. Of several
-// devices, only those that a CudaBackend uses and the one with the most free memory stay so.
+// memory initializes each device, which takes a while and some hundred megabytes of it. Afterwards,
+// only devices with an open CudaBackend and the one with the most free memory remain initialized.
 CudaDevices cuda_devices(bool ask_free = false);
 
 // How a token is drawn on the device: those settings of engine/sampling/sampler.h that need no

@@ -42,6 +42,8 @@ CudaDevices cuda_devices(bool ask_free) {
     all.why_none = why_none(status);
     return all;
   }
+  int before = 0;
+  if (ask_free) check_cuda(cudaGetDevice(&before), "cudaGetDevice");
   for (int i = 0; i < count; ++i) {
     CudaDevice d = describe(i);
     if (d.major < 8) {
@@ -55,10 +57,17 @@ CudaDevices cuda_devices(bool ask_free) {
     }
     all.list.push_back(d);
   }
-  if (ask_free && all.list.size() > 1) {
+  if (ask_free && !all.list.empty()) {
     const auto most = std::ranges::max_element(all.list, {}, &CudaDevice::free_bytes);
-    for (const CudaDevice& d : all.list)
-      if (d.index != most->index) DeviceUse::if_unused(d.index, [&] { reset_device(d.index); });
+    // The thread keeps its current device, unless that is reset: to make it current initializes it.
+    int current = most->index;
+    for (const CudaDevice& d : all.list) {
+      bool kept = true;
+      if (d.index != most->index)
+        DeviceUse::if_unused(d.index, [&] { reset_device(d.index), kept = false; });
+      if (kept && d.index == before) current = before;
+    }
+    check_cuda(cudaSetDevice(current), "cudaSetDevice");
   }
   if (count == 0) all.why_none = "no CUDA-capable device is detected";
   return all;

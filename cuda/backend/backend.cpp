@@ -424,6 +424,7 @@ uint64_t CudaWorking::bytes() const {
 
 std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weights,
                                                const CudaOptions& options) {
+  const DeviceUse use(options.device);  // from the first call on, so that nothing resets it
   const CudaDevices all = cuda_devices();
   const auto found = std::find_if(all.list.begin(), all.list.end(),
                                   [&](const CudaDevice& d) { return d.index == options.device; });

@@ -310,12 +310,17 @@ TEST_CASE("cuda: of several devices, only those in use keep a context") {
   CHECK(shim::contexts() == 1);
   cuda_devices(true);
   CHECK(shim::contexts() == 2);  // the open one, and the first of those with equal memory
+  int current = 0;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 2);
   // The device that another thread or call made current does not matter.
   check_cuda(cudaSetDevice(1), "cudaSetDevice");
   CHECK_NOTHROW(cuda->upload({}));
   cuda.reset();
   cuda_devices(true);
   CHECK(shim::contexts() == 1);
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 0);  // the other one was reset
   shim::show_devices(0);
 }
 
