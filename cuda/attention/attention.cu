@@ -16,7 +16,7 @@ namespace {
 constexpr int kMostWidth = 512;  // channels of a head, at most
 constexpr int kMostHeads = 512;
 constexpr int kSplitTokens = kCudaSplitTokens;  // up to this number of tokens
-// shared memory in addition to AttentionShared: the flag of store_partial(), aligned
+// shared memory in addition to AttentionShared: the flag of is_last(), aligned
 constexpr size_t kFlagBytes = 128;
 
 // Tokens of one sequence form a tile, within stretches of a.run tokens. The block of a tile's first
@@ -195,11 +195,12 @@ struct AttentionKernel {
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
     return args;
   }
-  static size_t shape_bytes(const Attention& op, const OpArgs& a, size_t limit, bool in_memory) {
+  static size_t shape_bytes(const Attention& op, const OpArgs& a, size_t limit,
+                            bool totals_in_memory) {
     AttentionArgs args = sizes(op, a);
     size_t bytes = 0;
     KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
-      if constexpr (kHasPages<F>) bytes = shape<F>(args, limit, split(a), in_memory);
+      if constexpr (kHasPages<F>) bytes = shape<F>(args, limit, split(a), totals_in_memory);
     });
     return bytes;
   }
@@ -224,19 +225,15 @@ struct AttentionKernel {
   }
   // Chooses as many queries a block as there are and as memory allows. Stages: as many as memory
   // allows if there are few blocks, which wait for bytes; two if there are many blocks. Returns the
-  // bytes of shared memory, or 0 if nothing fits. in_memory: the totals are not in shared memory.
+  // bytes of shared memory, or 0 if nothing fits.
   template <class F>
-  static size_t shape(AttentionArgs& args, size_t limit, bool split, bool in_memory) {
-    static float elsewhere;
-    float* const totals = args.totals;
+  static size_t shape(AttentionArgs& args, size_t limit, bool split, bool totals_in_memory) {
     for (const auto& [queries, buffers] :
          {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
       if ((queries == 32 && args.tokens * args.group <= 16) || (buffers == kManyBuffers && !split))
         continue;
       args.queries = queries, args.buffers = buffers;
-      args.totals = in_memory ? &elsewhere : nullptr;
-      const size_t bytes = AttentionShared<F>(nullptr, args).bytes;
-      args.totals = in_memory ? totals : nullptr;
+      const size_t bytes = AttentionShared<F>(nullptr, args, totals_in_memory).bytes;
       if (bytes + kFlagBytes > limit) continue;
       args.heads_a_block = args.group < args.queries ? args.group : args.queries;
       args.run = args.queries / args.heads_a_block;
@@ -256,7 +253,8 @@ struct AttentionKernel {
   }
   template <class F>
   static void launch_over(const Attention& op, AttentionArgs args, const LaunchContext& c) {
-    const size_t shared = shape<F>(args, c.shared_limit, args.partial, args.totals);
+    const size_t shared =
+        shape<F>(args, c.shared_limit, args.partial != nullptr, args.totals != nullptr);
     // With a window, a run of tokens sees at most this number of chunks, at any position.
     int most = chunks(c.context);
     if (op.kv.window > 0 && (op.kv.window + args.run - 2) / kChunk + 2 < most)

@@ -103,7 +103,10 @@ struct AttentionShared {
   int *first, *last;  // first and last position that a query sees
   size_t bytes;
 
-  __host__ __device__ __forceinline__ AttentionShared(std::byte* at, const AttentionArgs& a) {
+  __host__ __device__ __forceinline__ AttentionShared(std::byte* at, const AttentionArgs& a)
+      : AttentionShared(at, a, a.totals != nullptr) {}
+  __host__ __device__ __forceinline__ AttentionShared(std::byte* at, const AttentionArgs& a,
+                                                      bool totals_in_memory) {
     constexpr int kUnit = 16 * Values<F>::kTiles;
     const std::byte* begin = at;
     queries = a.queries, total_stride = queries + 4;
@@ -122,7 +125,7 @@ struct AttentionShared {
       return p;
     };
     total = nullptr, total_row = nullptr;
-    if (a.totals)
+    if (totals_in_memory)
       total_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
     else
       total = floats(v_pad * total_stride);
