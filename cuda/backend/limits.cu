@@ -39,9 +39,9 @@ struct F32Sums {
   }
 };
 
-// A power of two between 1/128 and 1, or its negative, in both halves of a word as f16. As f32 it
-// is finite too. Factors of zero would take less power than real ones, so the clock would be higher
-// than it is during a pass.
+// A number from 1/128 to 2, or its negative, in both halves of a word as f16: random sign, exponent
+// and mantissa. As f32 it is finite too. Factors of zero would take less power than real ones, so
+// the clock would be higher than it is during a pass.
 __device__ __forceinline__ uint32_t factor(uint32_t seed) {
   const uint32_t bits = seed * 2654435761u;
   return (bits & 0x80008000) | (0x3c003c00 - (bits >> 3 & 0x1c001c00)) | (bits & 0x03ff03ff);

@@ -214,7 +214,8 @@ TEST_CASE("cuda shim modes: matrix instructions can add as tensor cores do") {
     const InModes modes("truncate");
     truncated = result_of(1, 32, {adds})[0];
   }
-  CHECK(exact == 0x3f800000);      // each product is half of a unit of 1, rounded to even
+  // A product of 2^-25 is a quarter of the step after 1: added alone, it is rounded away.
+  CHECK(exact == 0x3f800000);
   CHECK(truncated == 0x3f800002);  // the last eight are added to each other first
 }
 
