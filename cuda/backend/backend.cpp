@@ -110,7 +110,8 @@ class Device final : public CudaBackend {
     const int64_t count = pages_[size_t(pool)];
     ENSURE(from >= 0 && to >= 0 && from < count && to < count, "a page must be in its pool");
     make_current();
-    // all heads of a state in one call: a head is a row
+    // The same bytes as StateLayout::copy_page(), but all heads of a state in one call: a head is a
+    // row. There the order of the heads is that of a kept page's file.
     for (const KvView& s : where_.states.paged) {
       if (s.pool != pool || s.layout.heads == 0) continue;
       const size_t pitch = size_t(kPageGroup) * (s.layout.k_bytes() + s.layout.v_bytes());
@@ -119,7 +120,7 @@ class Device final : public CudaBackend {
       stream_.copy_rows(s.values(0, to), s.values(0, from), pitch, s.layout.v_bytes(), heads);
     }
     for (const RecurrentView& s : where_.states.recurrent)
-      if (s.pool == pool)
+      if (s.pool == pool && s.bytes > 0)
         stream_.copy(s.block(to), s.block(from), s.bytes, cudaMemcpyDeviceToDevice);
   }
 
