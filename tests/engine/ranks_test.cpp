@@ -1,6 +1,7 @@
 // Ranks that compute a model together: the same bits as one rank, a part of the memory each, and an
 // error when one of them is lost.
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "engine/pages/kv_cache.h"
@@ -220,6 +221,21 @@ TEST_CASE("ranks: another model or an error on one rank is reported with its hos
                        Error);
 }
 
+TEST_CASE("ranks: an exception of any type while rank 0 opens a model leaves them in step") {
+  Ranks ranks(2);
+  EngineOptions o = one_thread(golden("gguf/tiny_llama_q4_0.gguf"));
+  o.notice = [](const std::string&) { throw std::runtime_error("abandoned"); };
+  CHECK_THROWS_WITH_AS(ranks.open(o), "abandoned", std::runtime_error);
+  CHECK(same_rows(rows_of(*ranks.open(one_thread(""))), rows_of(*Engine::open(one_thread("")))));
+}
+
+TEST_CASE("ranks: flags for one rank are refused") {
+  Ranks ranks(2);
+  EngineOptions layers = one_thread(""), experts = layers, memory = layers;
+  layers.gpu_layers = 2, experts.cpu_experts = true, memory.expert_memory = 1 << 20;
+  for (const EngineOptions& o : {layers, experts, memory}) CHECK_THROWS_AS(ranks.open(o), Error);
+}
+
 TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
   for (const bool ends : {true, false}) {
     CAPTURE(ends);
@@ -235,10 +251,16 @@ TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
     other.join();
     const std::vector<size_t> sizes{4, 4};
     std::byte own[4] = {}, all[8];
+    int given_up = 0;
+    links[0]->when_given_up = [&] { ++given_up; };
     CHECK_THROWS_WITH_AS(
         links[0]->gather(own, sizes, all),
         ends ? "thread 1 (rank 1) has ended" : "thread 1 (rank 1) has not answered for 0.2 s",
         Error);
+    CHECK(given_up == 1);
+    CHECK_THROWS_WITH_AS(links[0]->broadcast(message), "the other ranks have ended after an error",
+                         Error);
+    CHECK(given_up == 1);
   }
 }
 
