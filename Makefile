@@ -292,8 +292,8 @@ TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS)
 # TESTS limits the run to one program. CHASKI_TEST_DATA has real models, vocabularies and texts; a test whose data is missing prints
 # SKIPPED.
 TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
-# What the shim does where a device may do several things, in turn for the cases (tests/cuda_shim/modes.h).
-export TEST_MODES := plain seed=1 rtx3060,seed=2 rtx5090,early h100,seed=3
+# What the shim does where a device may do several things; each case gets one of these (tests/cuda_shim/modes.h).
+export TEST_MODES := plain seed=1 rtx3060,seed=2 rtx5090,early h100,seed=3,truncate
 test: $(BUILD)/chaski $(if $(filter %-shim.bin,$(TESTS)),$(BUILD)/tests/chaski-shim) $(TESTS) $(BUILD)/faults.so
 	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/check/test.sh $(TESTS) -- $(TEST_ARGS)
 
