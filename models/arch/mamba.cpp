@@ -65,26 +65,23 @@ class Mamba1 : public MambaLayers {
     mixer_keys(k, "conv_kernel", "expand", "state_size", "time_step_rank");
     k["ssm.state_size"].hf_otherwise(int64_t{16});
     k["ssm.time_step_rank"].hf_otherwise([this] { return Given((dim + 15) / 16); });
-    k.flag(normed, "ssm.dt_b_c_rms").not_in_hf().otherwise(normed);
+    k.flag(plain_norms, "ssm.dt_b_c_rms").not_in_hf().otherwise(plain_norms);
     // GGUF files have one number for all norms, which is 1e-5 in the published ones.
     k.number(plain_eps, "ssm.norm_epsilon")
         .in_gguf_always(1e-5)
         .in_hf("mixer_rms_eps")
-        .when([this] { return normed; })
+        .when([this] { return plain_norms; })
         .hf_otherwise(1e-6)
         .gguf_otherwise([this] { return double(eps); })
         .positive();
     k.hf_tied = true;
   }
-
- protected:
-  bool normed = false;
 };
 
 // Time steps, B and C are normed, without weights.
 class FalconMamba : public Mamba1 {
  public:
-  FalconMamba() { normed = true; }
+  FalconMamba() { plain_norms = true; }
 };
 
 class Mamba2 : public MambaLayers {

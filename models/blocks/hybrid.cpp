@@ -74,7 +74,7 @@ void Hybrid::agree(const std::string& file) const {
 
 void Hybrid::bound(const std::string& file) {
   Experts::bound(file);
-  if (plain_eps == 0) return;
+  if (!plain_norms) return;
   ones.assign(size_t(std::max(steps, states)), 1.0f);
   const auto view = [&](int64_t n) {
     return Weight{{"ones", Format::f32, 1, n}, reinterpret_cast<const std::byte*>(ones.data())};
@@ -177,7 +177,7 @@ ValueId Hybrid::mamba_1(Graph& g, ValueId n, const Mamba& m) const {
   const ValueId in = linear(g, n, m.x), z = linear(g, n, m.z);
   const ValueId x = g.short_conv(in, *m.conv.weight, m.conv_bias.weight, true);
   const auto normed = [&](ValueId y, const Linear& norm, const Weight& unit) {
-    if (plain_eps > 0) return g.rms_norm(y, unit, plain_eps);
+    if (plain_norms) return g.rms_norm(y, unit, plain_eps);
     return norm.weight ? rms_norm(g, y, norm) : y;
   };
   const ValueId low = linear(g, x, m.low), b = linear(g, x, m.b), c = linear(g, x, m.c);

@@ -19,7 +19,8 @@ class Hybrid : public Experts {
   int64_t inner = 0, states = 0, steps = 0, groups = 1, taps = 0;
   bool has_heads = true;         // the mixers are those of Mamba 2
   bool normed_steps = false;     // Mamba: time steps, B and C are normed
-  float plain_eps = 0;           // of such norms without weights; 0: there are none
+  bool plain_norms = false;      // Mamba: these norms, without weights
+  float plain_eps = 0;           // theirs
   std::vector<int64_t> kv_list;  // by layer: key heads, 0 without attention; empty: all attend
 
   struct LayerNames {
