@@ -1,6 +1,7 @@
 // The scans over a recurrent state. A thread computes a channel, or a column of a head, for all
-// tokens of a sequence, one after another and in the CPU's order of additions. Its state is in
-// device memory.
+// tokens of a sequence, one after another. It adds to its state and to y in the CPU's order, but
+// sums over a row (inverse_length, bonus) one by one, where the CPU has 16 partial sums. Its state
+// is in device memory.
 #include "cuda/device/math.cuh"
 #include "cuda/entry.h"
 
