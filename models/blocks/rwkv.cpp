@@ -6,10 +6,7 @@ namespace chaski {
 
 void Rwkv::layer_keys(Keys& k) {
   constexpr int64_t kContext = 1 << 20;  // texts have no limit; GGUF files have this number
-  k.integer(context, "context_length")
-      .in_hf("max_position_embeddings")
-      .range(1, 1 << 26)
-      .otherwise(kContext);
+  k.integer(context, "context_length").not_in_hf().range(1, 1 << 26).otherwise(kContext);
   k.integer(dim, "embedding_length").in_hf("hidden_size").range(2, 1 << 20);
   k.integer(n_layers, "block_count").in_hf("num_hidden_layers").range(1, 4096);
   k.integer(ffn, "feed_forward_length").in_hf("intermediate_size").range(2, 1 << 22);
@@ -26,6 +23,14 @@ void Rwkv::layer_keys(Keys& k) {
   k.integer(vocab, "vocab_size").in_hf("vocab_size").range(2, 1 << 24);
   layer_norm_key(k);
   k["norm_epsilon"].in_hf("norm_eps");
+  // llama.cpp has it as a constant, which is that of heads of 64 channels.
+  constexpr double kInGguf = 64e-5;
+  k.number(head_eps, "wkv.norm_epsilon")
+      .in_gguf_always(kInGguf)
+      .not_in_hf()
+      .gguf_otherwise(kInGguf)
+      .otherwise([this] { return double(float(head_dim) * eps); })
+      .positive();
 }
 
 void Rwkv::agree(const std::string& file) const {
@@ -89,9 +94,8 @@ ValueId Rwkv::channel_mix(Graph& g, ValueId n, ValueId before, size_t i) const {
   return plain(g, lerp(g, n, before, layers[i].lerp_k), layers[i].channel);
 }
 
-// Its epsilon is that of the other norms times 64, the size of a head in the published models.
 ValueId Rwkv::head_norm(Graph& g, ValueId y, const Linear& w) const {
-  return g.layer_norm(y, *w.weight, *w.bias, 64 * eps, wkv_heads());
+  return g.layer_norm(y, *w.weight, *w.bias, head_eps, wkv_heads());
 }
 
 }  // namespace chaski

@@ -62,6 +62,7 @@ class Rwkv : public Decoder {
 
  private:
   int64_t no_heads = 0;
+  float head_eps = 0;             // of the norm of each head's result
   std::vector<float> difference;  // of a token and the one after it, as a convolution
   Weight before_less_now;
 };

@@ -369,11 +369,12 @@ def write_rwkv(out, name):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     weights, tokens = golden_rwkv.weights_of(name), some_tokens(name, n_tokens, config["vocab_size"])
-    if name == "rwkv7":
+    if config["model_type"] == "rwkv7":
         write_json(folder / "config.json", config)
         stored = {k: torch.from_numpy(w.copy()) for k, w in golden_rwkv.folder_weights(weights).items()}
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    golden_rwkv.write_gguf(folder / "model.gguf", name, weights)
+    if config["head_dim"] == 64:  # GGUF files mean the epsilon of such heads
+        golden_rwkv.write_gguf(folder / "model.gguf", name, weights)
     logits, in_f32 = (golden_rwkv.logits(name, weights, tokens, dtype) for dtype in (np.float64, np.float32))
     store_golden(folder / "golden.json", folder / "logits.f32", logits, in_f32, tokens, what)
 

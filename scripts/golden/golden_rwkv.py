@@ -15,11 +15,14 @@ RWKV7 = SIZES | {
     "architectures": ["RWKV7ForCausalLM"], "model_type": "rwkv7", "hidden_act": "sqrelu", "norm_first": True,
     "norm_bias": True, "decay_low_rank_dim": 16, "a_low_rank_dim": 16, "v_low_rank_dim": 8, "gate_low_rank_dim": 24}
 
+RWKV7_SMALL = RWKV7 | {"hidden_size": 32, "head_dim": 16, "norm_eps": 1e-3, "num_hidden_layers": 2}
+
 RWKV6 = SIZES | {"model_type": "rwkv6", "mix_rank": 16, "decay_rank": 16, "rescale_every": 2}
 
 MODELS = {
     "rwkv6": ("RWKV 6, halved after every second layer; a twin of ours", RWKV6, 100),
     "rwkv7": ("RWKV 7: a state that forgets by channel and replaces; a twin of ours", RWKV7, 100),
+    "rwkv7_small": ("heads of 16 channels, whose norm has 16 times the epsilon of the others; a twin of ours", RWKV7_SMALL, 60),
 }
 
 
@@ -87,8 +90,8 @@ class Twin:
         self.last = np.zeros((n, 2, config["hidden_size"]), dtype)
         self.state = np.zeros((n, self.heads, config["head_dim"], config["head_dim"]), dtype)  # (values, keys)
 
-    def normed(self, x, name, eps=1e-5, groups=1):
-        return norm(x, self.w[name + ".w"], self.w[name + ".b"], eps, groups)
+    def normed(self, x, name, eps=None, groups=1):
+        return norm(x, self.w[name + ".w"], self.w[name + ".b"], eps or self.c["norm_eps"], groups)
 
     def by_head(self, x):
         return x.reshape(self.heads, -1)
@@ -109,7 +112,7 @@ class Twin:
         added = v[:, :, None] * k[:, None]
         y = np.einsum("hvk,hk->hv", self.state[i] + added * w["u"][:, None], r)
         self.state[i] = self.state[i] * decay[:, None] + added
-        y = self.normed(y.reshape(-1), f"{i}.ln_x", 64e-5, self.heads)
+        y = self.normed(y.reshape(-1), f"{i}.ln_x", self.c["head_dim"] * self.c["norm_eps"], self.heads)
         return w["o"] @ (y * gate * sigmoid(gate))
 
     def time_mix_7(self, i, x):
@@ -130,7 +133,7 @@ class Twin:
         r, k, v, decay, rate = (self.by_head(z) for z in (r, k, v, decay, rate))
         removed = np.einsum("hvk,hk->hv", self.state[i], kk)
         self.state[i] = self.state[i] * decay[:, None] - removed[:, :, None] * (kk * rate)[:, None] + v[:, :, None] * k[:, None]
-        y = self.normed(np.einsum("hvk,hk->hv", self.state[i], r).reshape(-1), f"{i}.ln_x", 64e-5, self.heads)
+        y = self.normed(np.einsum("hvk,hk->hv", self.state[i], r).reshape(-1), f"{i}.ln_x", self.c["head_dim"] * self.c["norm_eps"], self.heads)
         y = y + ((r * k * w["u"]).sum(axis=1, keepdims=True) * v).reshape(-1)
         return w["o"] @ (y * gate)
 

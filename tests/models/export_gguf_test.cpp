@@ -1,6 +1,7 @@
 // What an exported GGUF file says to other readers. scripts/check/check_gguf.py compares the logits
 // of llama.cpp.
 #include <cmath>
+#include <cstring>
 
 #include "ggml-like-tensor/rope_spec.h"
 #include "tests/kit/import_support.h"
@@ -106,6 +107,17 @@ TEST_CASE("import/gguf: all layers of a llama4 file without blocks have rotary p
   const std::string key = "llama4.attention.sliding_window";
   file[file.find(key) + key.size() + 4] = 0;  // after the type
   CHECK(turned() == std::vector<int64_t>{1, 1, 1, 1});
+}
+
+TEST_CASE("import/gguf: readers know one epsilon for the norm of RWKV's heads") {
+  const TempFolder temp;
+  std::string file = read_file(golden("models/rwkv7/model.gguf"));
+  const std::string key = "rwkv7.attention.layer_norm_epsilon";
+  const float other = 1e-3f;
+  std::memcpy(&file[file.find(key) + key.size() + 4], &other, sizeof other);  // after the type
+  const Metadata meta = import_model(write_file(temp / "model.gguf", file)).meta;
+  CHECK(meta.number("model.norm_epsilon") == doctest::Approx(1e-3));
+  CHECK(meta.number("model.wkv.norm_epsilon") == doctest::Approx(64e-5));
 }
 
 TEST_CASE("export/gguf in the shapes and under the names of other readers") {
