@@ -1,6 +1,6 @@
 // MiniMax-Text-01 and MiniMax-M1 (MiniMax 2025, arXiv 2501.08313): lightning attention
-// (ops/state_scan.h), soft-max attention in some layers, and experts in all. What is added to the
-// normed input of each part is its result; the sum is the input of the next part.
+// (ops/state_scan.h), soft-max attention in some layers, and experts in all. Each part adds its
+// result to its normed input times alpha; the sum is the next part's input.
 #include "models/blocks/experts.h"
 
 namespace chaski {
@@ -28,6 +28,7 @@ class MiniMax01 : public Experts {
     k["rope_theta"].hf_otherwise(1e6);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
+    lightning_norm_keys(k);
     expert_keys(k, {"num_local_experts", "num_experts"});
     k["expert_count"].hf_otherwise(int64_t{8});
     k["expert_used_count"].hf_otherwise(int64_t{2});
@@ -42,6 +43,15 @@ class MiniMax01 : public Experts {
   void tensors(Slots& s) override {
     lightnings.resize(size_t(n_layers));
     Experts::tensors(s);
+  }
+
+  void agree(const std::string& file) const override {
+    Experts::agree(file);
+    for (const auto& [name, factor] :
+         {std::pair("linear_attn_alpha_factor", linear_alpha), {"mlp_alpha_factor", mlp_alpha}})
+      if (factor != alpha)
+        fail(Exit::bad_file, "{}: model.{} is {}, expected full_attn_alpha_factor, {}", file, name,
+             factor, alpha);
   }
 
   void bound(const std::string& file) override {
@@ -80,7 +90,10 @@ class MiniMax01 : public Experts {
   // 1 for each layer with soft-max attention, and for each with lightning attention.
   std::vector<int64_t> soft, recurrent;
   int64_t rotary_dim = 0, interval = 8;
-  float alpha = 1;  // the factor of the normed input
+  // The factor of the normed input. config.json has one for each kind of part.
+  float alpha = 1, linear_alpha = 1, mlp_alpha = 1;
+  float lightning_eps = 0;  // of the norm of lightning attention's result
+  bool own_eps = false;     // it differs from that of the other norms
 
   void kind_keys(Keys& k) {
     k.integer(interval, "full_attention_interval").not_in_hf().range(1, 4096).otherwise(int64_t{8});
@@ -89,6 +102,8 @@ class MiniMax01 : public Experts {
         .in_hf({"layer_types", "attn_type_list"})
         .hf_word("full_attention", "1")
         .hf_word("linear_attention", "0")
+        .hf_word("1", "1")
+        .hf_word("0", "0")
         .hf_otherwise([this] {
           std::vector<int64_t> list;
           for (int64_t i = 0; i < n_layers; ++i) list.push_back(i % 2 == 0);
@@ -105,16 +120,31 @@ class MiniMax01 : public Experts {
           return Given(list);
         });
   }
+  // transformers always takes 1e-6, llama.cpp the epsilon of the other norms.
+  void lightning_norm_keys(Keys& k) {
+    k.number(lightning_eps, "lightning_norm_epsilon")
+        .not_in_gguf()
+        .not_in_hf()
+        .gguf_otherwise([this] { return double(eps); })
+        .otherwise(1e-6)
+        .positive();
+    k.flag(own_eps, "lightning_own_epsilon").in_gguf_always(0).not_in_hf().otherwise([this] {
+      return lightning_eps != eps;
+    });
+  }
   // One factor for all inputs, and none for the results.
   void alpha_keys(Keys& k) {
     k.number(alpha, "residual_scale")
         .in_hf({"full_attn_alpha_factor", "layernorm_full_attention_alpha"})
         .hf_otherwise(1.0)
         .positive();
-    k.hf_expects({"linear_attn_alpha_factor", "layernorm_linear_attention_alpha"}, {double(alpha)},
-                 "full_attn_alpha_factor, ");
-    k.hf_expects({"mlp_alpha_factor", "layernorm_mlp_alpha"}, {double(alpha)},
-                 "full_attn_alpha_factor, ");
+    const auto same = [&](float& factor, const char* name, const char* older) {
+      k.number(factor, name).not_in_gguf().in_hf({name, older}).hf_otherwise(1.0).otherwise([this] {
+        return double(alpha);
+      });
+    };
+    same(linear_alpha, "linear_attn_alpha_factor", "layernorm_linear_attention_alpha");
+    same(mlp_alpha, "mlp_alpha_factor", "layernorm_mlp_alpha");
     for (const char* part : {"full_attn", "linear_attn", "mlp"})
       k.hf_expects({std::string(part) + "_beta_factor"}, {1.0});
     for (const char* part : {"full_attention", "linear_attention", "mlp"})
@@ -135,7 +165,7 @@ class MiniMax01 : public Experts {
     const ValueId y = g.state_scan(g.silu(linear(g, n, w.qkv)),
                                    StateScan{0, heads, head_dim, heads, head_dim}, w.decays);
     const ValueId gate = g.activate(Activation::sigmoid, linear(g, n, w.gate));
-    return linear(g, g.mul(gate, rms_norm(g, y, w.norm)), w.out);
+    return linear(g, g.mul(gate, g.rms_norm(y, *w.norm.weight, lightning_eps)), w.out);
   }
 };
 

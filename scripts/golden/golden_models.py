@@ -406,7 +406,7 @@ def write_random_model(out, name):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if config["model_type"] in golden_gguf_gpt.CONVERTERS:
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
-    elif config["model_type"] in golden_recurrent.FAMILIES:
+    elif config["model_type"] in golden_recurrent.FAMILIES and name not in golden_recurrent.NOT_IN_GGUF:
         golden_recurrent.write_gguf(folder / "model.gguf", config, weights)
     elif config["model_type"] in golden_gguf.FAMILIES:
         as_twin = twin and config["model_type"] not in ("deepseek", "bailing_moe")

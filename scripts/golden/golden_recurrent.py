@@ -108,13 +108,13 @@ QWEN35_MOE = without(QWEN3NEXT, "norm_topk_prob", "decoder_sparse_step", "mlp_on
     "rope_parameters": QWEN35_ROPE}
 
 FACTORS = {f"{part}_{factor}_factor": value for part in ("full_attn", "linear_attn", "mlp")
-           for factor, value in (("alpha", 1.5), ("beta", 1.0))}
+           for factor, value in (("alpha", 3.5565588200778455), ("beta", 1.0))}
 
 MINIMAX_01 = without(LLAMA, "attention_bias", "mlp_bias", "rope_scaling") | FACTORS | {
     "architectures": ["MiniMaxForCausalLM"], "model_type": "minimax", "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 64, "rope_theta": 10000.0,
-    "max_position_embeddings": 512}
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-6}
 
 KIMI_LINEAR = SMALL | {
     "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "num_hidden_layers": 4, "intermediate_size": 48,
@@ -155,10 +155,15 @@ MODELS = {
                        QWEN35 | {"linear_num_value_heads": 4}, F32, 70, {"rms_norm_eps": 1e-2}),
     "minimax_01": ("lightning attention and one layer of soft-max attention, experts, factors of normed inputs", MINIMAX_01, F32,
                    300, {"mlp_alpha_factor": 1.0}),
+    "minimax_01_norms": ("norms with 1e-2, but for that of lightning attention, which always has 1e-6",
+                         MINIMAX_01 | {"rms_norm_eps": 1e-2, "num_local_experts": 3}, F32, 70, {"rms_norm_eps": 1e-6}),
     "kimi_linear": ("delta rules with a decay for each channel, latent attention without positions, experts and a shared one",
                     KIMI_LINEAR, F32, 300, {"moe_renormalize": False}),
     "qwen35_moe": ("Qwen 3.5 with experts", QWEN35_MOE, F32, 70, {"num_experts_per_tok": 2}),
 }
+
+# Their config.json says what GGUF files cannot say.
+NOT_IN_GGUF = ("minimax_01_norms",)
 
 # Names in transformers' class -> names in published files, of models whose experts are stored one by one.
 W123 = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}

@@ -294,6 +294,21 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\"");
 }
 
+TEST_CASE("bad/config.json of MiniMax-01: integers are words, and one factor is for all") {
+  check_golden("minimax_01",
+               "layer_types[1] is 2, expected full_attention, linear_attention, 1 or 0",
+               "\"full_attention\"", "2");
+  check_golden("gemma3", "layer_types[1] is 0, expected sliding_attention or full_attention",
+               "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\", 0");
+  const std::string linear = "\"linear_attn_alpha_factor\": 3.5565588200778455,";
+  check_golden("minimax_01",
+               "model.linear_attn_alpha_factor is 1, expected full_attn_alpha_factor, 3.556",
+               linear, "");
+  check_golden("minimax_01",
+               "model.mlp_alpha_factor is 1.5, expected full_attn_alpha_factor, 3.556",
+               "\"mlp_alpha_factor\": 3.5565588200778455", "\"mlp_alpha_factor\": 1.5");
+}
+
 TEST_CASE("bad/config.json with numbers out of range, with parts of integers, and with lists") {
   const auto first = [](const std::string& model, const std::string& part, const std::string& key,
                         const std::string& found, const std::string& value) {

@@ -103,6 +103,7 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     const std::map<std::string, std::string> unstored{
         {"jais", "model.embedding_scale is 3"},
         {"falcon_h1", "model.embedding_scale is 2"},
+        {"minimax_01_norms", "model.lightning_own_epsilon is true"},
         {"rwkv7_small", "model.wkv.norm_epsilon is 0.01600000075995922"},
         {"qwen35_grouped", "model.ssm.tiled_heads is false"}};
     const auto refused = unstored.find(with_logits.filename());

@@ -149,8 +149,7 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
     for (const char letter : std::string(value.str())) take({letter}, value);
   else
     value.each([&](const Json& item) {
-      if (item.is_integer()) return list.push_back(item.integer());
-      take(item.str(), item);
+      take(item.is_integer() ? std::to_string(item.integer()) : item.str(), item);
     });
   return list;
 }
@@ -250,7 +249,7 @@ bool equals(const Json& value, const Given& given) {
   if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
   if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
   if (auto* list = std::get_if<std::vector<double>>(&given)) return numbers_of(value) == *list;
-  return value.number() == std::get<double>(given);
+  return float(value.number()) == float(std::get<double>(given));  // as members are
 }
 
 void expect(const HfCondition& condition, const Json& config) {
