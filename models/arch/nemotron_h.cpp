@@ -28,6 +28,10 @@ class NemotronH : public Hybrid {
     kind_words(k["feed_forward_layers"], "-", "mlp");
     k.flags(mixes, "expert_layers", n_layers).not_in_gguf().optional();
     kind_words(k["expert_layers"], "E", "moe");
+    // GGUF files have one list of widths for both.
+    k.flag(both, "plain_and_expert_layers").in_gguf_always(0).not_in_hf().otherwise([this] {
+      return std::ranges::count(feeds, 1) > 0 && std::ranges::count(mixes, 1) > 0;
+    });
     mixture_keys(k);
     k.integer(hf_ffn, "feed_forward_width")
         .not_in_gguf()
@@ -118,6 +122,7 @@ class NemotronH : public Hybrid {
   std::vector<PlainWeights> plains;  // also of shared experts
   std::vector<int64_t> feeds, mixes, ffn_list;
   int64_t hf_ffn = 0, head_channels = 64;
+  bool both = false;  // some layers are a plain feed-forward, others have experts
 
   // GGUF files do not say which: the published models with experts have no other feed-forward.
   bool has_experts(int64_t layer) const override {

@@ -86,6 +86,8 @@ NEMOTRON_H_MOE = NEMOTRON_H | {
     "moe_intermediate_size": 16, "moe_shared_expert_intermediate_size": 24, "routed_scaling_factor": 2.5, "n_group": 1,
     "topk_group": 1, "norm_topk_prob": True, "moe_latent_size": None}
 
+NEMOTRON_H_BOTH = NEMOTRON_H_MOE | {"hybrid_override_pattern": "ME-*", "n_routed_experts": 4}
+
 LINEAR = {"linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
           "linear_num_value_heads": 4}
 
@@ -147,6 +149,8 @@ MODELS = {
     "nemotron_h": ("layers of one part each: Mamba 2, attention without positions, relu2 feed-forward", NEMOTRON_H, F32, 100,
                    {"mlp_hidden_act": "silu"}),
     "nemotron_h_moe": ("Nemotron-H with ungated experts and a shared one", NEMOTRON_H_MOE, F32, 100, {"norm_topk_prob": False}),
+    "nemotron_h_both": ("Nemotron-H with experts in one layer and a plain feed-forward in another", NEMOTRON_H_BOTH, F32, 100,
+                        {"norm_topk_prob": False}),
     "qwen3next": ("gated delta nets with 4 value heads over 2 key heads, gated attention, a gated shared expert", QWEN3NEXT, F32,
                   100, {"norm_topk_prob": False}),
     "qwen35": ("Qwen 3.5: delta nets with projections of their own, interleaved sections of positions", QWEN35, F32, 300,
@@ -163,7 +167,7 @@ MODELS = {
 }
 
 # Their config.json says what GGUF files cannot say.
-NOT_IN_GGUF = ("minimax_01_norms",)
+NOT_IN_GGUF = ("minimax_01_norms", "nemotron_h_both")
 
 # Names in transformers' class -> names in published files, of models whose experts are stored one by one.
 W123 = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}

@@ -104,6 +104,7 @@ TEST_CASE("model: Hugging Face folders, every feature") {
         {"jais", "model.embedding_scale is 3"},
         {"falcon_h1", "model.embedding_scale is 2"},
         {"minimax_01_norms", "model.lightning_own_epsilon is true"},
+        {"nemotron_h_both", "model.plain_and_expert_layers is true"},
         {"rwkv7_small", "model.wkv.norm_epsilon is 0.01600000075995922"},
         {"qwen35_grouped", "model.ssm.tiled_heads is false"}};
     const auto refused = unstored.find(with_logits.filename());

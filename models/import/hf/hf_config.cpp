@@ -271,6 +271,13 @@ void expect(const HfCondition& condition, const Json& config) {
     value.wrong(texts.empty() ? "nothing there" : condition.from + one_of(texts));
 }
 
+// A class may have a second name for models with experts, because GGUF files tell them apart.
+std::string name_of(const Architecture& a, const Metadata& meta) {
+  const std::string with_experts = std::string(a.name) + "_moe";
+  const bool has_them = meta.integer("model.expert_count", 0) > 0;
+  return has_them && find_architecture(with_experts) ? with_experts : a.name;
+}
+
 // Where transformers keeps the parameters of rotary positions, in one of two objects.
 void expect_rope(const Keys& keys, const Json& config) {
   const bool turns = std::any_of(keys.list.begin(), keys.list.end(),
@@ -336,6 +343,7 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   meta.set_str("general.architecture", architecture.name);
   const auto model = complete_model(architecture, meta,
                                     [&](const Key& key) { return look_up(key, config, meta); });
+  meta.set_str("general.architecture", name_of(architecture, meta));
   Keys keys;
   model->keys(keys);
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
