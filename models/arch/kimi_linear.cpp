@@ -60,7 +60,8 @@ class KimiLinear : public Mla {
   };
   std::vector<Delta> deltas;
   std::vector<int64_t> attending;  // config.json's numbers of layers with attention, from 1 on
-  std::vector<int64_t> kv_list;    // by layer: 0 for a delta rule
+  // By layer: config.json's other list, 1 for attention; and 0 for a delta rule.
+  std::vector<int64_t> kinds_in_hf, kv_list;
   int64_t taps = 4, delta_dim = 128;
 
   bool attends(int64_t layer) const { return kv_list[size_t(layer)] > 0; }
@@ -74,11 +75,18 @@ class KimiLinear : public Mla {
         .filled_in_hf()
         .range(0, 4096)
         .optional();
+    k.flags(kinds_in_hf, "attention_kinds", n_layers)
+        .not_in_gguf()
+        .in_hf("layer_types")
+        .hf_word("full_attention", "1")
+        .hf_word("linear_attention", "0")
+        .optional();
     k.integers(kv_list, "head_count_kv", n_layers)
         .in_gguf("attention.head_count_kv")
         .not_in_hf()
         .range(0, 1)
         .otherwise([this] {
+          if (attending.empty() && !kinds_in_hf.empty()) return Given(kinds_in_hf);
           std::vector<int64_t> list;
           for (int64_t i = 0; i < n_layers; ++i)
             list.push_back(attending.empty() ? i > 0 && i % 4 == 0

@@ -80,6 +80,32 @@ TEST_CASE("import/config.json: null where it means none, and -0") {
 }
 
 // gemma3 as the language model of a model that also reads images, under both names that occur.
+TEST_CASE("import/config.json: kinds of layers under either key, and keys that are not read") {
+  const auto imported = [](const std::string& model, const std::string& from,
+                           const std::string& to) {
+    const TempFolder temp;
+    std::string config = read_file(golden("models/" + model + "/config.json"));
+    REQUIRE(config.find(from) != config.npos);
+    write_file(temp / "config.json", config.replace(config.find(from), from.size(), to));
+    write_file(temp / "model.safetensors",
+               read_file(golden("models/" + model + "/model.safetensors")));
+    return import_model(temp.path).meta;
+  };
+  const Metadata kimi =
+      imported("kimi_linear", R"({"full_attn_layers": [2, 4], "kda_layers": [1, 3], )",
+               R"({"head_dim": 24, "num_heads": 2}, "layer_types": ["linear_attention",
+                  "full_attention", "linear_attention", "full_attention"], "unread": {)");
+  CHECK(kimi.ints("model.head_count_kv") == Numbers{0, 1, 0, 1});
+  const Metadata minimax = imported("minimax_01",
+                                    R"("layer_types": ["linear_attention", "full_attention", )"
+                                    R"("linear_attention"])",
+                                    R"("attn_type_list": [0, 1, 0])");
+  CHECK(minimax.ints("model.recurrent_layers") == Numbers{1, 0, 1});
+  // The number of positions that a trainer chose is no limit.
+  CHECK(imported("rwkv7", "{", R"({"max_position_embeddings": 2048,)")
+            .integer("model.context_length") == 1 << 20);
+}
+
 TEST_CASE("import/the text's part of a larger model") {
   const ModelSource alone = import_model(golden("models/gemma3"));
   const std::string config = read_file(golden("models/gemma3/config.json"));
