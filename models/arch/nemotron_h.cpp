@@ -49,6 +49,12 @@ class NemotronH : public Hybrid {
         });
     rms_norm_key(k);
     k["norm_epsilon"].in_hf({"layer_norm_epsilon", "rms_norm_eps"}).hf_otherwise(1e-5);
+    // llama.cpp wants it in a file with experts, and does not use it.
+    k.number(unused_eps, "layer_norm_epsilon")
+        .in_gguf("attention.layer_norm_epsilon")
+        .not_in_hf()
+        .when([this] { return experts > 0; })
+        .otherwise([this] { return double(eps); });
     k.integer(head_channels, "ssm.head_channels")
         .not_in_gguf()
         .in_hf("mamba_head_dim")
@@ -122,6 +128,7 @@ class NemotronH : public Hybrid {
   std::vector<PlainWeights> plains;  // also of shared experts
   std::vector<int64_t> feeds, mixes, ffn_list;
   int64_t hf_ffn = 0, head_channels = 64;
+  float unused_eps = 0;
   bool both = false;  // some layers are a plain feed-forward, others have experts
 
   // GGUF files do not say which: the published models with experts have no other feed-forward.

@@ -133,6 +133,7 @@ TEST_CASE("export/gguf in the shapes and under the names of other readers") {
   CHECK(Exported("bitnet").has("bitnet.hidden_act"));
   // models with experts have a name of their own
   CHECK(Exported("nemotron_h_moe").integer("nemotron_h_moe.expert_count") == 8);
+  CHECK(Exported("nemotron_h_moe").has("nemotron_h_moe.attention.layer_norm_epsilon"));
   CHECK(Exported("nemotron_h").has("nemotron_h.block_count"));
   CHECK(Exported("ernie4_5_moe").integer("ernie4_5-moe.interleave_moe_layer_step") == 1);
   const auto unusual = [](const char* key) {
