@@ -118,8 +118,8 @@ __global__ void state_scan(StateScan op, StateScanArgs a) {
     const float *in = a.in + t * cols, *b = in + b_at,
                 *c = op.timed ? b + int64_t(op.groups) * op.states : in + c_at;
     const float dt = a.dt ? a.dt[int64_t(t) * op.heads + head] : 1.0f,
-                x = is_column ? in[x_at] : 0.0f,
-                step = dt * x, decay = exp_fixed(dt * a.decays[head]);
+                x = is_column ? in[x_at] : 0.0f, step = dt * x,
+                decay = exp_fixed(dt * a.decays[head]);
     float y = 0;
     for (int s = 0; s < op.states; ++s) {
       kept[s * row] = fmaf(decay, kept[s * row], step * b[s]);
@@ -234,9 +234,8 @@ __global__ void wkv(Wkv op, WkvArgs a) {
     }
     for (int d = 0; d < n; ++d) {
       const float last = kept[d * row],
-                  pace = op.removes
-                             ? Wkv::kMostDecay * activate_fixed(Activation::sigmoid, w[d])
-                             : exp_fixed(w[d]);
+                  pace = op.removes ? Wkv::kMostDecay * activate_fixed(Activation::sigmoid, w[d])
+                                    : exp_fixed(w[d]);
       float added = k[d] * v;
       if (op.removes) added = fmaf(a.kk[at + d] * of_kk * a.a[at + d], removed, added);
       kept[d * row] = fmaf(exp_fixed(0.0f - pace), last, added);

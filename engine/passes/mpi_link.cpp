@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kLibrary = "libmpi.so.40";
 constexpr int kTag = 1;
-// A rank that waits tests its messages without pause for about the time of a step of a pass. Then it
-// yields the core between tests, and later sleeps between them, while rank 0 waits for its user.
+// A rank that waits tests its messages without pause for about the time of a step of a pass. Then
+// it yields the core between tests, and later sleeps between them, while rank 0 waits for its user.
 constexpr double kSpin = 2e-4, kYield = 0.05;
 constexpr useconds_t kSleep = 500;
 

@@ -9,9 +9,8 @@
 
 namespace chaski {
 
-// Call it first, with the words of the command line, which it replaces by those that were given
-// with
-// --hosts. A rank other than 0 does not return: it ends with rank 0. Throws what open_mpi_link()
+// Call it first, with the words of the command line. Words that were given with --hosts replace
+// them. A rank other than 0 does not return: it ends with rank 0. Throws what open_mpi_link()
 // throws.
 void start_ranks(std::vector<std::string>& words);
 // Call it last, with the exit status of rank 0. Returns the status.
