@@ -28,25 +28,10 @@ namespace {
 
 constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_limits<int>::max();
 
-// Validators. range() rewrites a number in the form that CLI11 reads correctly: "010" becomes "10".
 CLI::Validator range(int least, int most) {
-  const auto rewrite = [=](std::string& text) {
-    const auto value = whole_of(text);
-    if (!value || *value < least || *value > most)
-      return refusal(text, fmt::format("a number from {} to {}{}", least, most,
-                                       most > 1 << 20 ? ", such as 4096, 4k or 1M" : ""));
-    text = std::to_string(*value);
-    return std::string();
-  };
-  return {rewrite, ""};
+  return {[=](std::string& text) { return rewrite_whole(text, least, most); }, ""};
 }
-CLI::Validator any_real() {
-  const auto test = [](std::string& text) {
-    const auto value = number_of<double>(text);
-    return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
-  };
-  return {test, ""};
-}
+CLI::Validator any_real() { return {expect_real, ""}; }
 
 }  // namespace
 
@@ -92,7 +77,6 @@ Flag& Flag::knows(std::vector<std::string> values) {
   listed_->values = std::move(values);
   return *this;
 }
-Flag& Flag::one_of(std::vector<std::string> names) { return one_of(std::move(names), nullptr); }
 Flag& Flag::one_of(std::vector<std::string> names, std::string (*instead)(std::string)) {
   knows(names);
   const auto rewrite = [names = std::move(names), instead](std::string& text) {

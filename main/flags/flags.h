@@ -71,9 +71,8 @@ class Flag {
   Flag& hosts();  // names of machines, on which the command starts (world.h)
   Flag& hub();    // a model of the hub, which is downloaded and replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
-  Flag& one_of(std::vector<std::string> names);
   // `instead` says what is expected in place of a name that it knows, and "" for other names.
-  Flag& one_of(std::vector<std::string> names, std::string (*instead)(std::string));
+  Flag& one_of(std::vector<std::string> names, std::string (*instead)(std::string) = nullptr);
   Flag& one_of(std::vector<std::string> names, int least, int most);  // a name or a number
   Flag& knows(std::vector<std::string> values);  // for completion; not a restriction
   Flag& list(int most);                          // takes up to `most` values, separated by commas

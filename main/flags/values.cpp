@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -75,6 +76,19 @@ std::pair<std::string, std::string> name_and_model(const std::string& text) {
   const size_t at = text.find('=');
   if (at == std::string::npos || at == 0 || std::filesystem::exists(text, none)) return {"", text};
   return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::string rewrite_whole(std::string& text, int least, int most) {
+  const auto value = whole_of(text);
+  if (!value || *value < least || *value > most)
+    return refusal(text, fmt::format("a number from {} to {}{}", least, most,
+                                     most > 1 << 20 ? ", such as 4096, 4k or 1M" : ""));
+  text = std::to_string(*value);
+  return {};
+}
+std::string expect_real(const std::string& text) {
+  const auto value = number_of<double>(text);
+  return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
 }
 
 std::string path_of_named_model(const std::string& name) {

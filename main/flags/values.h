@@ -38,6 +38,11 @@ std::pair<std::string, std::string> name_and_model(const std::string& text);
 // Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
 // be the name of a file: then opening it gives the reason.
 void refuse_unknown_model(const std::string& text, WantedModel wanted);
+// Checks of CLI11: they return nothing, or what is wrong with the text. A number is rewritten in
+// the form that CLI11 reads correctly: "010" becomes "10".
+std::string rewrite_whole(std::string& text, int least, int most);
+std::string expect_real(const std::string& text);
+
 // Whether the prompt has no -p, as in `chaski run MODEL PROMPT` and in ollama.
 bool prompt_is_unnamed();
 void remember_unnamed_prompt();
