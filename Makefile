@@ -400,7 +400,7 @@ check: $(BUILD)/libchaski.a
 
 # Each source file by itself, without the precompiled header and the units: shows a missing include. All of them take 30 CPU minutes;
 # SINCE=REVISION checks those that differ from it, with their headers. Headers of kernels are no files by themselves.
-SYNTAX_SRC := $(filter-out tests/cuda/% tests/cuda_shim/% ggml-like-tensor/cpu/isa_%,$(SOURCES))
+SYNTAX_SRC := $(filter-out tests/cuda/% tests/cuda_shim/% ggml-like-tensor/cpu/isa_% %/mpi_link.cpp,$(SOURCES))
 ifeq ($(origin SINCE),command line)
 $(if $(shell git rev-parse -q --verify '$(SINCE)^{commit}'),,$(error SINCE is $(SINCE), expected a revision of this clone))
 CHANGED    := $(shell git diff --name-only --diff-filter=d $(SINCE); git ls-files -o --exclude-standard)
