@@ -14,7 +14,7 @@ constexpr int64_t kRowsAtOnce = 32;  // whole strips, and whole blocks of quanti
 }  // namespace
 
 // Some rows of each expert of a weight.
-class RankShare::SomeRows : public ExpertPlaces {
+class RankShare::SomeRows final : public ExpertPlaces {
  public:
   SomeRows(const std::byte* first, size_t an_expert, int64_t experts)
       : first_(first), an_expert_(an_expert), seen_(size_t(experts)) {
