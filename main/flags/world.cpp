@@ -93,7 +93,7 @@ size_t expect_hosts(std::string_view hosts) {
 std::shared_ptr<Link> world_link() { return world().link; }
 
 void start_ranks(std::vector<std::string>& words) {
-  if (const char* const given = std::getenv(kWords); given && mpi_ranks() > 0) {
+  if (const char* const given = std::getenv("CHASKI_WORDS"); given && mpi_ranks() > 0) {
     words = decoded(given);
     ::unsetenv(kWords);
   }
