@@ -267,8 +267,8 @@ class Divider {
     for (size_t i = gathers; i < gathers_.size(); ++i) gathers_[i].step = nodes_.size() - 1;
   }
 
-  // Rows of all ranks, in multiples of `step`. A single row would be a vector and not a strip, so
-  // it joins the rows before it.
+  // Rows of all ranks, in multiples of `step`. A weight of one row is taken for a vector, which has
+  // no strips. So a single row at the end joins the rows before it.
   std::vector<int64_t> cut_rows(int64_t rows, int64_t step) const {
     const int64_t n = std::max<int64_t>((rows + step - 2) / step, 1);
     std::vector<int64_t> cut = share_.cut(n);

@@ -18,8 +18,8 @@ namespace chaski {
 // so that rank 0 prints the error.
 constexpr double kSilence = 7, kMoreSilence = 2;  // seconds
 constexpr double kWithoutEnd = 0;
-// A core reads about as many bytes of weights in the time of a gather over Ethernet, which is about
-// 50 microseconds. A node with fewer is computed by every rank.
+// What a core reads of weights in about 50 microseconds, the time of a gather over Ethernet. A node
+// with fewer bytes of weights is computed by every rank.
 constexpr uint64_t kLeastBytes = 512 << 10;
 
 class Link {

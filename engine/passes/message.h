@@ -1,5 +1,5 @@
-// The bytes of what rank 0 tells the other ranks: numbers and lists, as they are in memory. All
-// ranks run the same build.
+// Encodes the messages of rank 0: numbers and lists, as they are in memory. All ranks run the same
+// build.
 #pragma once
 #include <cstring>
 #include <span>

@@ -29,9 +29,8 @@ inline Layers all_layers(const Model& model) { return {0, int(model.n_layers)}; 
 Graph stage_graph(const Model& model, Layers layers, const Batch& batch,
                   Result what = Result::logits, Network network = Network::decoder);
 
-// The states of these layers in the layout of the CPU. The pools are those of the whole model; the
-// states of other layers take no memory in them.
-// `share`: the part of a rank; null: the whole.
+// The states of these layers in the layout of the CPU: with `share` those of a rank's key heads.
+// The pools are those of the whole model; the states of other layers take no memory in them.
 StateLayout states_of(const Model& model, Layers layers, Format kv, RankShare* share = nullptr);
 
 // What a pass computes, the same for all stages.
