@@ -186,6 +186,16 @@ const std::vector<ChatFamily>& chat_families() {
        " ASSISTANT:~ ${eos}",
        " USER: $",
        {"USER:"}},
+      // The name that converters store instead of a template.
+      {"rwkv-world",
+       {"rwkv-world"},
+       "",
+       true,
+       "System: $\n\n",
+       "User: $\n\n",
+       "Assistant:~ $\n\n",
+       {},
+       {"\nUser:"}},
       {"plain", {}, "", true, "$\n\n", "User: $\n", "Assistant:~ $\n", {}, {"\nUser:"}},
   };
   return table;

@@ -6,9 +6,9 @@
 //   general.architecture   str   one of models/architectures.list
 //   general.name           str
 //   model.*                      hyperparameters: keys() of the architecture's file lists them
-//   tokenizer.kind         str   "spm" | "bpe" | "unigram" | "wordpiece"
-//   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581
-//                          for space in spm, the GPT-2 byte-to-unicode alphabet in bpe)
+//   tokenizer.kind         str   "spm" | "bpe" | "unigram" | "wordpiece" | "rwkv"
+//   tokenizer.tokens       [str] each piece as GGUF stores it. spm: U+2581 for a space; bpe: GPT-2's
+//                          alphabet of bytes; rwkv: a literal of Python
 //   tokenizer.scores       [f32] spm, unigram;   tokenizer.merges [str] "left right", bpe
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or

@@ -49,6 +49,7 @@ TokenType type_of(TokenType stored, std::string_view raw) {
 std::unique_ptr<Tokenizer> make_kind(std::string_view kind, const Metadata& meta) {
   if (kind == "bpe") return make_bpe_tokenizer(meta);
   if (kind == "wordpiece") return make_wordpiece_tokenizer(meta);
+  if (kind == "rwkv") return make_rwkv_tokenizer(meta);
   return make_spm_tokenizer(meta);
 }
 
@@ -142,6 +143,10 @@ void Tokenizer::read_ends(const Metadata& meta) {
     if (const auto id = find(text); id && is_control(*id)) ends_.push_back(*id);
   if (channels) std::erase(ends_, by_raw_.find(tokens_, "<|end|>"));
   std::erase(ends_, -1);
+  // Converters declare RWKV's piece for an empty line to be the end of a turn, so that a chat stops
+  // there. In any other text it is the end of a paragraph, and a chat stops at the next "User:".
+  if (meta.str("tokenizer.kind") == "rwkv")
+    std::erase_if(ends_, [&](TokenId id) { return types_[id] == TokenType::normal; });
   for (TokenId id : ends_) types_[id] = TokenType::control;
   if (bos_ >= 0) types_[bos_] = TokenType::control;
 }

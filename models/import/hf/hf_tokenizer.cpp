@@ -15,14 +15,17 @@
 namespace chaski {
 namespace {
 
+constexpr const char* kRwkvFile = "rwkv_vocab_v20230424.txt";
+
 std::optional<TokenizerParts> read_parts(const std::string& folder) {
   const std::string json = folder + "/tokenizer.json", model = folder + "/tokenizer.model";
   const std::string vocab = folder + "/vocab.json", merges = folder + "/merges.txt",
-                    lines = folder + "/vocab.txt";
+                    lines = folder + "/vocab.txt", rwkv = folder + "/" + kRwkvFile;
   if (exists(json)) return read_tokenizer_json(json);
   if (exists(model)) return read_sentencepiece(model);
   if (exists(vocab) && exists(merges)) return read_vocab_and_merges(vocab, merges);
   if (exists(lines)) return read_vocab_txt(lines);
+  if (exists(rwkv)) return read_rwkv_vocab(rwkv);
   return std::nullopt;
 }
 
@@ -103,8 +106,19 @@ void set_flag(const std::optional<bool>& flag, const char* key, Metadata& meta) 
   if (flag) meta.set_bool(key, *flag);
 }
 
+// RWKV's file omits id 0, which begins and ends texts. Its name is in tokenizer_config.json, if
+// there is one, else it is GGUF's.
+void name_first_token(TokenizerParts& parts) {
+  parts.fill_holes(1);
+  if (parts.types[0] == kUnused) parts.tokens[0] = "<s>";
+  parts.types[0] = kControl;
+  if (parts.bos.empty()) parts.bos = parts.tokens[0];
+  if (parts.eos.empty()) parts.eos = parts.tokens[0];
+}
+
 void write(TokenizerParts& parts, Metadata& meta) {
   meta.set_str("tokenizer.kind", parts.kind);
+  if (parts.kind == "rwkv") name_first_token(parts);
   set_id(parts, parts.bos, "tokenizer.bos_id", meta);
   set_id(parts, parts.eos, "tokenizer.eos_id", meta);
   set_id(parts, parts.unk, "tokenizer.unk_id", meta);
@@ -123,7 +137,7 @@ void write(TokenizerParts& parts, Metadata& meta) {
   meta.set_strs("tokenizer.tokens", std::move(parts.tokens));
   meta.set_ints("tokenizer.types", Ints::of<int8_t>(std::as_bytes(std::span(parts.types))));
   if (parts.has_scores()) return meta.set_floats("tokenizer.scores", std::move(parts.scores));
-  if (parts.kind == "wordpiece") return;
+  if (parts.kind == "wordpiece" || parts.kind == "rwkv") return;
   meta.set_strs("tokenizer.merges", std::move(parts.merges));
   meta.set_strs("tokenizer.pre_patterns", std::move(parts.pre_patterns));
 }
@@ -160,6 +174,7 @@ void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metada
 
 void read_tokenizer_file(const std::string& path, Metadata& meta) {
   TokenizerParts parts = beginning_of(path, 1) == "{" ? read_tokenizer_json(path)
+                         : path.ends_with(kRwkvFile)  ? read_rwkv_vocab(path)
                          : path.ends_with(".txt")     ? read_vocab_txt(path)
                                                       : read_sentencepiece(path);
   write(parts, meta);

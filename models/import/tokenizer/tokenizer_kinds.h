@@ -16,6 +16,7 @@ constexpr TokenizerKind kTokenizerKinds[] = {
     {"spm", "llama", "BPE"},      {"bpe", "gpt2", "BPE"},
     {"unigram", "t5", "Unigram"}, {"wordpiece", "bert", "WordPiece"},
     {"spm", "gemma4", ""},  // with merges instead of scores
+    {"rwkv", "rwkv", ""},
 };
 
 // All names of a column, each once: tokenizer_kinds(&TokenizerKind::gguf).

@@ -48,5 +48,7 @@ TokenizerParts read_tokenizer_json(const std::string& path);
 TokenizerParts read_sentencepiece(const std::string& path);
 // GPT-2's two files.
 TokenizerParts read_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path);
+// RWKV's pieces, without id 0. They are stored as GGUF has them (byte_literal.h).
+TokenizerParts read_rwkv_vocab(const std::string& path);
 
 }  // namespace chaski
