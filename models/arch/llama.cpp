@@ -60,10 +60,7 @@ namespace {
 // too, because importers list those of the first architecture of a name.
 class LlamaOrMixtral : public Experts {
  public:
-  LlamaOrMixtral() {
-    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
-             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
-  }
+  LlamaOrMixtral() { names = mixtral_names(); }
 
   void keys(Keys& k) override {
     Llama::keys(k);

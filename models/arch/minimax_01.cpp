@@ -1,30 +1,17 @@
 // MiniMax-Text-01 and MiniMax-M1 (MiniMax 2025, arXiv 2501.08313): lightning attention
 // (ops/state_scan.h), soft-max attention in some layers, and experts in all. Each part adds its
 // result to its normed input times alpha; the sum is the next part's input.
-#include "models/blocks/experts.h"
+#include "models/blocks/minimax.h"
 
 namespace chaski {
 
 namespace {
 
-class MiniMax01 : public Experts {
+class MiniMax01 : public MiniMax {
  public:
-  MiniMax01() {
-    half_split_in_gguf = true, qkv_bias = Bias::none;
-    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
-             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
-  }
-
   void keys(Keys& k) override {
     size_keys(k);
-    // The published config.json has this instead of a part of a head.
-    k.integer(rotary_dim, "rotary_dim")
-        .not_in_gguf()
-        .in_hf("rotary_dim")
-        .range(2, 1 << 20)
-        .optional();
-    partial_rope_keys(k, 1.0);
-    k["rope_dim"].hf_otherwise([this] { return rotary_dim > 0 ? rotary_dim : int64_t{head_dim}; });
+    rotary_keys(k);
     k["rope_theta"].hf_otherwise(1e6);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
@@ -89,7 +76,7 @@ class MiniMax01 : public Experts {
   std::vector<std::vector<float>> decays;  // by layer and head
   // 1 for each layer with soft-max attention, and for each with lightning attention.
   std::vector<int64_t> soft, recurrent;
-  int64_t rotary_dim = 0, interval = 8;
+  int64_t interval = 8;
   // The factor of the normed input. config.json has one for each kind of part.
   float alpha = 1, linear_alpha = 1, mlp_alpha = 1;
   float lightning_eps = 0;  // of the norm of lightning attention's result

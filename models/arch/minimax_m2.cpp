@@ -1,32 +1,23 @@
 // MiniMax M2: norms over all of q and all of k, rotary positions on a part of each head, and
 // experts in all layers, chosen by a sigmoid with a bias.
-#include "models/blocks/experts.h"
+#include "models/blocks/minimax.h"
 
 namespace chaski {
 
 namespace {
 
-class MiniMaxM2 : public Experts {
+class MiniMaxM2 : public MiniMax {
  public:
   MiniMaxM2() {
-    whole_norms = half_split_in_gguf = true, qkv_bias = Bias::none;
+    whole_norms = true;
     choice_bias = Bias::always;
-    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
-             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
     names.bias = "block_sparse_moe.e_score_correction_bias";
   }
 
   void keys(Keys& k) override {
     size_keys(k);
     k["head_dim"].hf_otherwise(int64_t{128});
-    // The published config.json has this instead of a part of a head.
-    k.integer(rotary_dim, "rotary_dim")
-        .not_in_gguf()
-        .in_hf("rotary_dim")
-        .range(2, 1 << 20)
-        .optional();
-    partial_rope_keys(k, 1.0);
-    k["rope_dim"].hf_otherwise([this] { return rotary_dim > 0 ? rotary_dim : int64_t{head_dim}; });
+    rotary_keys(k);
     k["rope_theta"].hf_otherwise(5e6);
     rms_norm_key(k);
     expert_keys(k, {"num_local_experts", "num_experts"});
@@ -38,9 +29,6 @@ class MiniMaxM2 : public Experts {
         .otherwise(int64_t{kSigmoid});
     k.hf_expects({"hidden_act"}, {"silu"});
   }
-
- private:
-  int64_t rotary_dim = 0;
 };
 
 }  // namespace

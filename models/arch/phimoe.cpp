@@ -11,8 +11,7 @@ class PhiMoe : public Experts {
   PhiMoe() {
     half_split_in_gguf = true;
     norm_bias = Bias::always, head_bias = Bias::maybe;
-    names = {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
-             "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
+    names = mixtral_names();
   }
 
   void keys(Keys& k) override {

@@ -57,6 +57,10 @@ class Experts : public Llama {
     const char* shared = "mlp.shared_expert";
     const char* bias = "mlp.gate.e_score_correction_bias";  // of the router's scores
   };
+  static Names mixtral_names() {
+    return {"block_sparse_moe.gate", "block_sparse_moe.experts.*.w1",
+            "block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w2"};
+  }
   Names names;
   // Hugging Face files have all gates and ups of a layer in one tensor: those of each expert one
   // after the other, or their rows in turn.
