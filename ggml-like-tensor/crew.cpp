@@ -23,7 +23,8 @@ constexpr int64_t kSpin = 60'000;
 
 }  // namespace
 
-Crew::Crew(int threads, bool fixed) : size_(threads), limit_(threads) {
+Crew::Crew(int threads, bool fixed)
+    : size_(threads), limit_(threads), parts_(std::make_unique<Part[]>(size_t(threads))) {
   threads_.reserve(size_t(size()));
   try {
     for (int i = 1; i < size(); ++i) threads_.emplace_back([this, i] { worker(i); });
@@ -107,19 +108,29 @@ void Crew::run(Steps& work, int steps, ThreadCount& count) {
   }
 }
 
-// Takes a chunk. Returns the number of chunks that were left, including this one; 0 or less if
-// there was none.
-int64_t Crew::take() {
-  if (untaken_.load(std::memory_order_relaxed) <= 0) return 0;
-  return untaken_.fetch_sub(1, std::memory_order_acq_rel);
+// Takes a chunk, if any is left.
+bool Crew::take() {
+  return untaken_.load(std::memory_order_relaxed) > 0 &&
+         untaken_.fetch_sub(1, std::memory_order_acq_rel) > 0;
+}
+
+// Which one. As many threads pick as there are chunks, so it finds one. take() orders these
+// accesses after those of earlier steps.
+int64_t Crew::pick(int id) {
+  for (int i = id;; ++i) {
+    Part& part = parts_[size_t(i % n_parts_)];
+    if (part.next.load(std::memory_order_relaxed) >= part.end) continue;
+    const int64_t chunk = part.next.fetch_add(1, std::memory_order_relaxed);
+    if (chunk < part.end) return chunk;
+  }
 }
 
 // Computes chunks of the current step until none is left.
 void Crew::take_part(int id) {
   int64_t mine = 0, since = 0;
-  for (int64_t there; (there = take()) > 0; ++mine) {
+  for (; take(); ++mine) {
     if (mine == 0) since = nanoseconds();
-    work_->run(step_, chunks_ - there, id);
+    work_->run(step_, pick(id), id);
   }
   if (mine == 0) return;
   report(mine, nanoseconds() - since, id);
@@ -144,6 +155,16 @@ void Crew::set_limit() {
   if (limit_.exchange(limit) < limit) limit_.notify_all();
 }
 
+// Gives each thread a part of the step's chunks. Experts that are read from a file stay in the
+// order in which they arrive.
+void Crew::divide() {
+  n_parts_ = work_->reads_file(step_) ? 1 : int(std::min<int64_t>(count_->now(), chunks_));
+  for (int i = 0; i < n_parts_; ++i) {
+    parts_[size_t(i)].next.store(chunks_ * i / n_parts_, std::memory_order_relaxed);
+    parts_[size_t(i)].end = chunks_ * (i + 1) / n_parts_;
+  }
+}
+
 // Opens the next step that has chunks, or ends the pass. A step that only one thread can do is done
 // here, without waking the others.
 void Crew::next_step(int64_t at, int id) {
@@ -155,6 +176,7 @@ void Crew::next_step(int64_t at, int id) {
       continue;
     }
     if (chunks_ > 1 && (id > 0 || count_->now() > 1)) {
+      divide();
       left_.store(chunks_, std::memory_order_relaxed);
       fastest_.store(std::numeric_limits<int64_t>::max(), std::memory_order_relaxed);
       untaken_.store(chunks_);

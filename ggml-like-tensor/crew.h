@@ -8,6 +8,10 @@
 // subtracts one and finds that it was positive has a chunk of that step, even if it last looked at
 // an earlier step. A thread reads the state of a pass only while it has a chunk, and no step ends
 // before its chunks are done. So a late thread cannot disturb a later step or pass.
+//
+// A thread that has a chunk decides which one: the next of its own part of the step, or of another
+// part once its own is taken. So it mostly reads weights straight ahead. Chunks in turn would make
+// the prefetch at the end of each request what another thread reads.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -59,9 +63,11 @@ class Crew {
  private:
   void worker(int id);
   void stop();
-  int64_t take();
+  bool take();
+  int64_t pick(int id);
   void take_part(int id);
   void report(int64_t chunks, int64_t took, int id);
+  void divide();
   void next_step(int64_t at, int id);
   void set_limit();
   template <class Ready>
@@ -84,6 +90,13 @@ class Crew {
   std::atomic<int> sleepers_{0};
   std::atomic<uint32_t> bell_{0};
   std::vector<std::thread> threads_;
+  // The chunks of a thread. `next` passes `end` once they are all taken.
+  struct alignas(64) Part {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::unique_ptr<Part[]> parts_;  // one for each thread, n_parts_ of them in use
+  int n_parts_ = 1;
 };
 
 }  // namespace chaski

@@ -22,6 +22,7 @@ struct CountedSteps : Steps {
   std::atomic<int> now{-1}, faults{0};
   int64_t opened = 0;
   std::function<void(int, int64_t, int)> work = [](int, int64_t, int) {};
+  bool from_file = false;
 
   explicit CountedSteps(std::vector<int64_t> s) : sizes(std::move(s)), took(sizes.size(), -1) {
     for (const int64_t n : sizes) done.emplace_back(size_t(n));
@@ -42,6 +43,7 @@ struct CountedSteps : Steps {
       if (n != 1) ++faults;
     took[size_t(step)] = nanoseconds;
   }
+  bool reads_file(int) const override { return from_file; }
   bool complete() const {
     return faults == 0 && opened == int64_t(sizes.size()) &&
            std::all_of(took.begin(), took.end(), [](int64_t t) { return t >= 0; });
@@ -117,6 +119,33 @@ TEST_CASE("crew: a pass does not wait for a thread that never comes") {
   crew.run(first, 1, count);
   release = true;
   CHECK(first.complete());
+}
+
+// Thread 0 keeps its first chunk until thread 1 has done all others.
+TEST_CASE("crew: a thread takes its own half of a step in order, then the other one") {
+  Crew crew(2, true);
+  for (const bool reads_file : {false, true}) {
+    CAPTURE(reads_file);
+    ThreadCount count(2, true);
+    std::vector<int64_t> mine[2];
+    std::atomic<int> began{0}, done{0};
+    CountedSteps work({8});
+    work.from_file = reads_file;
+    work.work = [&](int, int64_t chunk, int thread) {
+      mine[thread].push_back(chunk);
+      began |= 1 << thread;
+      while (began != 3 || (thread == 0 && done < 7)) std::this_thread::yield();
+      ++done;
+    };
+    crew.run(work, 1, count);
+    CHECK(work.complete());
+    CHECK(mine[0].size() == 1);
+    if (reads_file)
+      CHECK(std::is_sorted(mine[1].begin(), mine[1].end()));
+    else
+      CHECK((mine[0] == std::vector<int64_t>{0} &&
+             mine[1] == std::vector<int64_t>{4, 5, 6, 7, 1, 2, 3}));
+  }
 }
 
 TEST_CASE("crew: work that pays for one thread only is done by the caller") {
