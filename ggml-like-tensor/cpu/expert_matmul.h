@@ -1,7 +1,7 @@
 // Matmuls with a weight for each row. A unit of work is some strips of one expert, times all rows
 // that chose it. So an expert's weights are read once in a pass, whatever its number of tokens: a
-// strip stays in L2 while it is multiplied with 16 rows at a time. A decode step chooses few of
-// many experts, so only the experts that its rows can choose have units.
+// strip stays in L2 while it is multiplied with kTokens rows at a time. A decode step chooses few
+// of many experts, so only the experts that its rows can choose have units.
 #pragma once
 #include "ggml-like-tensor/cpu/matmul.h"
 #include "ggml-like-tensor/ops/gated_expert_matmul.h"
@@ -53,14 +53,14 @@ struct ExpertUnits {
       if (expert >= 0) f(expert, from, to < strips ? to : strips);
     }
   }
-  // Calls f(rows, n) for the rows of an expert, up to 16 at a time.
-  template <class Fn>
-  void each_group(int64_t expert, Fn f) const {
-    int64_t chosen[kGroup];
+  // Calls f(rows, n) for the rows of an expert, up to kMost at a time.
+  template <int kMost, class Fn>
+  void each_rows(int64_t expert, Fn f) const {
+    int64_t chosen[kMost];
     int n = 0;
     for (int64_t row = 0; row < rows(); ++row) {
       if (ExpertMatMul::expert_of(a, row) == expert) chosen[n++] = row;
-      if (n == kGroup || (n > 0 && row + 1 == rows())) f(chosen, n), n = 0;
+      if (n == kMost || (n > 0 && row + 1 == rows())) f(chosen, n), n = 0;
     }
   }
 };
@@ -87,48 +87,64 @@ inline __attribute__((always_inline)) void prefetch_start(const Operand& w,
   prefetch(strips, bytes, 0);
 }
 
-// The inputs of some rows of y: where they are if it is one row, otherwise copied to `memory`.
-inline int64_t gathered_bytes(const OpArgs& a) {
-  return kGroup *
-         (a.in_acts.blocks * int64_t(sizeof(Act)) + a.in[0].shape.cols * int64_t(sizeof(float)));
-}
+// The inputs of some rows of y, in groups: where they are if it is one row, otherwise copied.
 template <class V>
-StripInput<V> gather(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) {
-  const bool floats = !reads_acts(a.in[1].format);
-  const int64_t cols = a.in[0].shape.cols, blocks = floats ? 0 : a.in_acts.blocks;
-  if (n == 1) {
-    const int64_t row = ExpertMatMul::input_of(a, chosen[0]);
-    return {blocks > 0 ? &a.in_acts.at(row, 0) : nullptr,
-            blocks > 0 ? a.in_acts.width(row / kGroup) : 1, floats ? a.in[0].row(row) : nullptr,
-            cols, cols};
-  }
-  auto* acts = reinterpret_cast<Act*>(memory);
-  auto* x = reinterpret_cast<float*>(acts + kGroup * blocks);
-  for (int i = 0; i < n; ++i) {
-    const int64_t row = ExpertMatMul::input_of(a, chosen[i]);
-    if (floats) __builtin_memcpy(x + i * cols, a.in[0].row(row), cols * sizeof(float));
-    if (blocks == 0) continue;
-    const Act* from = &a.in_acts.at(row, 0);
-    const int64_t width = a.in_acts.width(row / kGroup);
-    for (int64_t b = 0; b < blocks; ++b) acts[b * n + i] = from[b * width];
-  }
-  return {acts, n, x, cols, cols};
-}
+struct ExpertInput {
+  static constexpr int kMost = BlockResult<V>::kTokens;
+  GroupInput<V> groups[kGroupsAtOnce<V>];
+  int n_groups = 0, rows = 0;
 
-// result[strip][row]: n_strips strips from `first` on, of an expert at `data`, times n rows.
+  // The bytes of memory that the copies need.
+  static int64_t bytes(const OpArgs& a) {
+    return kMost * (reads_acts(a.in[1].format) ? a.in_acts.blocks * int64_t(sizeof(Act))
+                                               : a.in[0].shape.cols * int64_t(sizeof(float)));
+  }
+  ExpertInput(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) : rows(n) {
+    for (int first = 0; first < n; first += kGroup, ++n_groups) {
+      const int width = n - first < kGroup ? n - first : kGroup;
+      groups[n_groups] = {n == 1
+                              ? in_place(a, chosen[0])
+                              : copied(a, chosen + first, width, memory + bytes(a) / kMost * first),
+                          width};
+    }
+  }
+  static StripInput<V> in_place(const OpArgs& a, int64_t chosen) {
+    const int64_t row = ExpertMatMul::input_of(a, chosen), cols = a.in[0].shape.cols;
+    if (!reads_acts(a.in[1].format)) return {nullptr, 1, a.in[0].row(row), cols, cols};
+    return {&a.in_acts.at(row, 0), a.in_acts.width(row / kGroup), nullptr, cols, cols};
+  }
+  static StripInput<V> copied(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) {
+    const int64_t cols = a.in[0].shape.cols;
+    auto* acts = reinterpret_cast<Act*>(memory);
+    auto* x = reinterpret_cast<float*>(memory);
+    for (int i = 0; i < n; ++i) {
+      const int64_t row = ExpertMatMul::input_of(a, chosen[i]);
+      if (!reads_acts(a.in[1].format)) {
+        __builtin_memcpy(x + i * cols, a.in[0].row(row), cols * sizeof(float));
+        continue;
+      }
+      const Act* from = &a.in_acts.at(row, 0);
+      const int64_t width = a.in_acts.width(row / kGroup);
+      for (int64_t b = 0; b < a.in_acts.blocks; ++b) acts[b * n + i] = from[b * width];
+    }
+    return {acts, n, x, cols, cols};
+  }
+};
+
+// result[strip][row]: n_strips strips from `first` on, of an expert at `data`, times some rows.
 template <class V>
 void multiply_expert(const Operand& w, const std::byte* data, int64_t first, int n_strips,
-                     const StripInput<V>& in, int n, BlockResult<V>& result) {
-  const int64_t blocks = (w.shape.cols + 31) / 32, step = n > kGroup / 2 ? kStep : blocks;
+                     const ExpertInput<V>& in, BlockResult<V>& result) {
+  const int64_t blocks = (w.shape.cols + 31) / 32, step = in.rows > kGroup / 2 ? kStep : blocks;
   for (int s = 0; s < n_strips; ++s)
-    for (int i = 0; i < n; ++i) result.acc[s][i] = V::zero();
-  const GroupInput<V> group{in, n};
+    for (int i = 0; i < in.rows; ++i) result.acc[s][i] = V::zero();
   Formats::with(w.format, [&]<class Stored>(Stored) {
     using F = TilesOf<Stored>;
     const size_t bytes = bytes_of_strip<F>(w.shape.cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(data + first * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, &group, 1, result.acc[0]);
+                         from + step < blocks ? from + step : blocks, in.groups, in.n_groups,
+                         result.acc[0]);
   });
 }
 
@@ -139,7 +155,7 @@ struct CpuKernel<ExpertMatMul, V> {
   }
   static int64_t grain(const ExpertMatMul&, const OpArgs&) { return 1; }
   static size_t scratch(const ExpertMatMul&, const OpArgs& a) {
-    return sizeof(BlockResult<V>) + gathered_bytes(a);
+    return sizeof(BlockResult<V>) + ExpertInput<V>::bytes(a);
   }
 
   static void run(const ExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
@@ -151,11 +167,11 @@ struct CpuKernel<ExpertMatMul, V> {
       const float* const bias = op.biases(a, expert);
       prefetch_start(a.in[1],
                      weights + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
-      units.each_group(expert, [&](const int64_t* chosen, int n) {
-        const StripInput<V> in = gather<V>(a, chosen, n, scratch.own + sizeof result);
+      units.template each_rows<ExpertInput<V>::kMost>(expert, [&](const int64_t* chosen, int n) {
+        const ExpertInput<V> in(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          multiply_expert<V>(a.in[1], weights, s, n_strips, in, n, result);
+          multiply_expert<V>(a.in[1], weights, s, n_strips, in, result);
           for (int k = 0; k < n_strips; ++k)
             for (int i = 0; i < n; ++i) {
               typename V::F y = result.acc[k][i];
@@ -177,7 +193,7 @@ struct CpuKernel<GatedExpertMatMul, V> {
   }
   static int64_t grain(const GatedExpertMatMul&, const OpArgs&) { return 1; }
   static size_t scratch(const GatedExpertMatMul&, const OpArgs& a) {
-    return 2 * sizeof(BlockResult<V>) + gathered_bytes(a);
+    return 2 * sizeof(BlockResult<V>) + ExpertInput<V>::bytes(a);
   }
 
   static void run(const GatedExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
@@ -193,14 +209,13 @@ struct CpuKernel<GatedExpertMatMul, V> {
                                       op.plain().biases(op.plain_args(a, 1), expert)};
       prefetch_start(a.in[1],
                      gate + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
-      units.each_group(expert, [&](const int64_t* chosen, int n) {
-        const StripInput<V> in =
-            gather<V>(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
+      units.template each_rows<ExpertInput<V>::kMost>(expert, [&](const int64_t* chosen, int n) {
+        const ExpertInput<V> in(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
           prefetch_start(a.in[2], up + s * bytes);
-          multiply_expert<V>(a.in[1], gate, s, n_strips, in, n, result[0]);
-          multiply_expert<V>(a.in[2], up, s, n_strips, in, n, result[1]);
+          multiply_expert<V>(a.in[1], gate, s, n_strips, in, result[0]);
+          multiply_expert<V>(a.in[2], up, s, n_strips, in, result[1]);
           for (int k = 0; k < n_strips && op.bias; ++k)
             for (int i = 0; i < n; ++i)
               for (int w = 0; w < 2; ++w)

@@ -271,7 +271,11 @@ TEST_CASE("op: head_matmul gives the bits of matmul with that head's slice and w
 }
 
 TEST_CASE("op: expert_matmul gives the bits of matmul with that expert's weight") {
-  for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
+  std::vector<Example<ExpertMatMul>> examples = ExpertMatMul::examples();
+  for (const Format f : {Format::q4_0, Format::f16})  // more than 64 rows choose one of the experts
+    examples.push_back(
+        {{2}, {{{150, 96}}, {{2 * 32, 96}, f, true}, Input{.shape = {150, 1}, .below = 2}}, 150});
+  for (const Example<ExpertMatMul>& e : examples) {
     auto c = make_case(e, StateLayout{});
     const int64_t n = e.op.outputs(c->args), rows = c->args.in[0].shape.rows;
     std::vector<float> all(size_t(output_shapes(e.op, c->args)[0].rows * n)),
