@@ -181,13 +181,24 @@ __attribute__((noinline)) void panels_times(const Panel<V>* panels, int64_t n_pa
   store_sums<V, N>(result, acc);
 }
 
-// Column i of the tiles from t on.
+// How many columns are decoded together: two of a codebook of floats, if the lanes look up bytes.
 template <class V, class Fmt>
-inline __attribute__((always_inline)) auto column_of(const typename Fmt::Tile* t, int64_t i) {
-  if constexpr (kScaledFloat<Fmt>)
-    return Fmt::template column<V>(t, int(i));
+constexpr int kColumns = requires {
+  V::kPicksBytes;
+  Fmt::kCodebook;
+}
+&&kScaledFloat<Fmt> ? 2 : 1;
+
+// Columns i, i + 1, .. of the tiles from t on, kColumns of them.
+template <class V, class Fmt>
+inline __attribute__((always_inline)) void columns_of(const typename Fmt::Tile* t, uint64_t i,
+                                                      typename V::F* out) {
+  if constexpr (kColumns<V, Fmt> == 2)  // low nibbles are the first 16 of 32 columns
+    V::template pick_two<Fmt::kCodebook>(t->q[i / 32 * 16 + i % 16], int(i % 32 / 16 * 4), out);
+  else if constexpr (kScaledFloat<Fmt>)
+    out[0] = Fmt::template column<V>(t, int(i));
   else
-    return Fmt::template load<V>(t[i].rows);
+    out[0] = Fmt::template load<V>(t[i].rows);
 }
 
 // Float formats: columns [from, to), `from` a multiple of 32, of S strips that are `bytes` apart,
@@ -208,14 +219,15 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
       prefetch(tiles[s], 32 * int(sizeof(typename Fmt::Tile)) / Fmt::kBlock);
     }
     const int64_t end = to - c0 < 32 ? to : c0 + 32;
-    for (int64_t c = c0; c < end; ++c) {
-      typename V::F w[S];
-      for (int s = 0; s < S; ++s) w[s] = column_of<V, Fmt>(tiles[s], int64_t(first) + c - c0);
+    for (int64_t c = c0; c < end; c += kColumns<V, Fmt>) {
+      typename V::F w[S][kColumns<V, Fmt>];
+      for (int s = 0; s < S; ++s) columns_of<V, Fmt>(tiles[s], first + uint64_t(c - c0), w[s]);
+      for (int k = 0; k < kColumns<V, Fmt>; ++k)
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) {
-        const auto a = V::set1(x[n * stride + c]);
-        for (int s = 0; s < S; ++s) part[s][n] = V::fma(w[s], a, part[s][n]);
-      }
+        for (int n = 0; n < N; ++n) {
+          const auto a = V::set1(x[n * stride + c + k]);
+          for (int s = 0; s < S; ++s) part[s][n] = V::fma(w[s][k], a, part[s][n]);
+        }
     }
     for (int s = 0; s < S; ++s)
       for (int n = 0; n < N; ++n) {
