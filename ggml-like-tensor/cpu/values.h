@@ -123,10 +123,17 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
   }
 }
 
+// One sum waits for itself at each position. So narrow lanes need more than 16 channels at once if
+// queries are few; with more queries their registers have no room for them.
+template <class V, int N>
+constexpr int kChannels = V::kWide || N == 1 ? 4
+                          : N == 2           ? 2
+                                             : 1;
+
 template <class V, class F>
 void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
-  constexpr int kC = V::kWide ? 4 : 1;
   in_pieces<6>(queries, [&]<int N>(int n0) {
+    constexpr int kC = kChannels<V, N>;
     int c = 0;
     for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, F, N, kC>(h, w, n0, c);
     for (; c < h.v_cols / 16; ++c) weigh_floats<V, F, N, 1>(h, w, n0, c);
