@@ -79,7 +79,7 @@ class Governor {
   double preparing_ = 0;                   // seconds
   std::array<int64_t, kMost + 2> made_{};  // tokens, by the requests of the pass
   int dry_ = 0;  // draws since a draft token was accepted, or would have been
-  int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 128;
+  int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 8;
 };
 
 }  // namespace chaski
