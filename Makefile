@@ -78,9 +78,25 @@ CHECKSUM_AVX2 := $(BUILD)/ggml-like-tensor/base/checksum_avx2.o
 $(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-# Most of the time to compile a file goes into the headers that it reads, and the files of a folder read the same ones. So each folder
-# is one unit, compiled as a whole; a new file changes no other folder's unit. MODE=debug compiles each file by itself, which shows
-# missing includes.
+# Most of the time to compile a file goes into the headers that it reads and the templates that it uses, and the files of a folder share
+# them. So each folder is one unit, compiled as a whole; a new file changes no other folder's unit. Folders named here are parts of
+# another's unit, because they read the same headers and have the same flags; a unit takes at most as long as the largest folder.
+# MODE=debug compiles each file by itself, which shows missing includes.
+WITH_engine/session      := engine/pages engine/passes engine/sampling/steps engine/sampling
+WITH_engine/requests     := engine/drafting
+WITH_engine/measure      := engine/loadtest
+WITH_engine/conversation := engine/text/jinja engine/grammar/schema
+WITH_engine/grammar      := engine/text engine/text/tokenizer
+WITH_engine/shelf        := engine/machine
+WITH_main/flags          := main/terminal main
+WITH_models/import/hf    := models/import/tokenizer models/import models/import/gguf
+WITH_models              := models/blocks models/heads
+WITH_ggml-like-tensor    := ggml-like-tensor/base ggml-like-tensor/file ggml-like-tensor/ops
+WITH_quant               := quant/own quant/gguf quant/packed quant/encode
+WITH_tests/models        := tests/quantize
+WITH_tests/serve         := tests/api tests/fuzz
+WITH_tests/text          := tests/grammar
+WITH_tests/quant         := tests/kit tests
 FOLDERS  := engine main models quant ggml-like-tensor tests
 # Runs on several machines need OpenMPI: built if its header is there, or if MPI=1 is given. The library is loaded by such runs only.
 MPI_H    := $(firstword $(wildcard /usr/lib/$(TARGET_ARCH_NAME)-linux-gnu/openmpi/include/mpi.h /usr/include/openmpi-$(TARGET_ARCH_NAME)/mpi.h))
@@ -88,12 +104,15 @@ MPI      ?= $(if $(MPI_H),$(if $(filter 1,$(STATIC)),0,1),0)
 $(if $(filter 1,$(MPI)),$(if $(MPI_H),,$(error MPI=1 needs the header of OpenMPI: scripts/setup.sh --mpi)))
 NOT_MPI  := engine/passes/mpi_$(if $(filter 1,$(MPI)),absent,link).cpp
 SOURCES  := $(filter-out $(NOT_MPI),$(sort $(shell find $(FOLDERS) -name '*.cpp')))
-ALONE    := engine/passes/mpi_link.cpp main/flags/flags.cpp main/flags/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
-  $(filter ggml-like-tensor/cpu/isa_% tests/cuda/% tests/cuda_shim/%,$(SOURCES))
+ALONE    := engine/passes/mpi_link.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
+  $(filter ggml-like-tensor/cpu/isa_% tests/cuda_shim/%,$(SOURCES))
 IN_UNITS := $(if $(filter debug,$(MODE)),,$(filter-out $(ALONE),$(SOURCES)))
 UNITS    := $(addsuffix unit,$(sort $(dir $(IN_UNITS))))
-# $(call unit_files,FOLDER/unit): the sources of that folder.
-unit_files = $(filter $(wildcard $(dir $1)*.cpp),$(IN_UNITS))
+UNITS    := $(filter-out $(foreach unit,$(UNITS),$(WITH_$(unit:%/unit=%):%=%/unit)),$(UNITS))
+# $(call unit_files,FOLDER/unit): the sources of that unit.
+unit_files = $(filter $(foreach folder,$(WITH_$(1:%/unit=%)) $(1:%/unit=%),$(wildcard $(folder)/*.cpp)),$(IN_UNITS))
+# $(call units_of,SOURCES): the units that have some of them.
+units_of = $(foreach unit,$(UNITS),$(if $(filter $1,$(call unit_files,$(unit))),$(unit)))
 
 LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_% main/% tests/%,$(SOURCES))
 MAIN_SRC := $(filter main/%,$(SOURCES))
@@ -134,7 +153,7 @@ SHIM_TEST_KERNELS := $(TEST_KERNELS:%=$(BUILD)/shim/%.o)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
 $(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-O1) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
-$(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda/*.cpp)): Makefile
+$(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(BUILD)/tests/cuda/unit.o: Makefile
 
 # Slow ones first, so that all cores finish at about the same time.
 SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu
@@ -190,7 +209,7 @@ $(BUILD)/.cuda: always
 
 # Small files take most of their compile time for headers. The headers that all files read are compiled once, for files with the plain
 # flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o %/openapi_file.o,$(MAIN_OBJ) $(LIB_OBJ))
+FIRST_FOR := $(filter-out $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o %/page_files.o %/openapi_file.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/lanes/%,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
@@ -211,7 +230,6 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 	@echo "  CXX $<, once for all"
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
 
-$(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
 $(BUILD)/engine/passes/mpi_link.o: EXTRA += -isystem $(dir $(MPI_H)) -DOMPI_SKIP_MPICXX
 
 # backends.cpp gets the names of the instruction sets.
@@ -338,7 +356,7 @@ asan:
 # plain objects are used. A report ends the program that it is about, so that a case fails.
 TSAN_TESTS := $(addprefix tests/engine/,expert_cache_test.cpp inbox_test.cpp serving_test.cpp exactness_test.cpp verify_test.cpp) tests/tensor/crew_test.cpp tests/tensor/quipu_test.cpp
 TSAN_SRC   := $(filter-out engine/quantize/% engine/measure/% engine/loadtest/%,$(filter ggml-like-tensor/% engine/% main/api/% main/serve/%,$(IN_UNITS))) $(TSAN_TESTS)
-TSAN_UNITS := $(addsuffix unit,$(sort $(dir $(TSAN_SRC))))
+TSAN_UNITS := $(call units_of,$(TSAN_SRC))
 TSAN_ISA   := $(if $(shell grep -sw avx2 /proc/cpuinfo),avx2,scalar)
 TSAN_OBJ   := $(TSAN_UNITS:%=build/tsan/%.o) build/tsan/ggml-like-tensor/cpu/isa_$(TSAN_ISA).o
 TSAN_CASES := expert cache*,inbox*,serving*,crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
@@ -373,7 +391,7 @@ FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 cla
 FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
 FUZZ_SRC     := $(filter quant/% ggml-like-tensor/% models/% engine/text/% engine/grammar/% engine/sampling/% engine/conversation/%,$(filter-out ggml-like-tensor/cpu/%,$(SOURCES)))
-FUZZ_UNITS   := $(filter $(addsuffix unit,$(sort $(dir $(FUZZ_SRC)))),$(UNITS))
+FUZZ_UNITS   := $(call units_of,$(FUZZ_SRC))
 # Of the API the files that read a body: the others need a model.
 FUZZ_OBJ     := $(patsubst %,build/fuzz/main/api/%.o,api_error fields settings openai_parts) $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
 fuzz:
@@ -384,9 +402,9 @@ build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/tests/fuzz/main.o build/fuzz/
 build/fuzz/libchaski.a: $(FUZZ_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
 $(FUZZ_UNITS:%=build/fuzz/%.cpp): build/fuzz/%.cpp: always
-	@$(call write_unit,$(call unit_files,$*))
+	@$(call write_unit,$(filter $(FUZZ_SRC),$(call unit_files,$*)))
 $(FUZZ_UNITS:%=build/fuzz/%.o): build/fuzz/%.o: build/fuzz/%.cpp
-	@echo "  CXX $(call unit_files,$*), for the fuzzer"
+	@echo "  CXX $(filter $(FUZZ_SRC),$(call unit_files,$*)), for the fuzzer"
 	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
 build/fuzz/%.o: %.cpp
 	@mkdir -p $(@D)

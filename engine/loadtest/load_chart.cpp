@@ -37,9 +37,9 @@ double step_of(double most) {
 }
 
 // A frame with two axes that begin at 0.
-class Panel {
+class ChartPanel {
  public:
-  Panel(std::string& svg, int left, int top, int width, double most_x, double most_y)
+  ChartPanel(std::string& svg, int left, int top, int width, double most_x, double most_y)
       : svg_(svg), left_(left), top_(top), width_(width) {
     step_x_ = step_of(most_x > 0 ? most_x : 1), step_y_ = step_of(most_y > 0 ? most_y : 1);
     most_x_ = step_x_ * std::ceil(std::max(most_x, step_x_) / step_x_);
@@ -95,7 +95,7 @@ void put_distribution(std::string& svg, int left, const std::string& title,
   limit *= 1e3;
   std::sort(values.begin(), values.end());
   const double most = values.empty() ? 1 : percentile(values, 99);
-  Panel panel(svg, left, 80, 320, std::max(most, limit), 100);
+  ChartPanel panel(svg, left, 80, 320, std::max(most, limit), 100);
   panel.frame(title, "% of the values are at most this many ms");
   panel.mark(limit);
   if (values.empty()) return;
@@ -109,7 +109,7 @@ void put_distribution(std::string& svg, int left, const std::string& title,
 
 void put_timeline(std::string& svg, const LoadRun& run, const LoadReport& report,
                   const LoadLimits& limits) {
-  Panel panel(svg, 60, 325, 680, run.seconds, 1e3 * std::max(report.first.most, limits.first));
+  ChartPanel panel(svg, 60, 325, 680, run.seconds, 1e3 * std::max(report.first.most, limits.first));
   panel.frame("ms to the first token of each request (red: outside the limits; x: failed)",
               "s after the start, as scheduled");
   if (limits.first > 0) {

@@ -25,7 +25,7 @@ namespace chaski {
 namespace {
 
 constexpr const char* kModels = "models";
-constexpr size_t kMostBytes = 64 << 10;
+constexpr size_t kMostConfigBytes = 64 << 10;
 
 // Empty if there is none.
 std::string config_file() {
@@ -59,9 +59,9 @@ class ConfigReader {
 
   Defaults read() {
     const std::string text = read_text(path_);
-    if (text.size() > kMostBytes)  // the parser recurses once for each dot in a name
+    if (text.size() > kMostConfigBytes)  // the parser recurses once for each dot in a name
       fail(Exit::usage, "{} has {} bytes, expected at most {} for a config file", path_,
-           text.size(), kMostBytes);
+           text.size(), kMostConfigBytes);
     toml::table all;
     try {
       all = toml::parse(text);

@@ -114,7 +114,7 @@ struct Sequences {
   }
 };
 
-double error_of(const std::vector<float>& got, const std::vector<float>& want) {
+double deviation(const std::vector<float>& got, const std::vector<float>& want) {
   double error = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     if (!std::isfinite(got[i])) return INFINITY;
@@ -160,7 +160,7 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
         continue;
       }
       const std::vector<float> got = s.on_device(device, 0, s.batch.size());
-      CHECK(error_of(got, s.reference()) < bound(format));
+      CHECK(deviation(got, s.reference()) < bound(format));
       for (int64_t t : {1, 7}) {
         const std::vector<float> alone = s.on_device(device, t, 1);
         CHECK(std::memcmp(alone.data(), got.data() + t * int64_t(alone.size()), alone.size() * 4) ==
@@ -180,7 +180,7 @@ TEST_CASE("cuda: attention of a prompt gives the bits of its tokens one by one")
       // 39 tokens, so the context is not split
       const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});
       const std::vector<float> whole = s.on_device(device, 0, s.batch.size());
-      CHECK(error_of(whole, s.reference()) < bound(format));
+      CHECK(deviation(whole, s.reference()) < bound(format));
       const int64_t cols = op.heads * op.kv.v_dim;
       for (const auto& [from, n] :
            {std::pair<int64_t, int64_t>{0, 1}, {12, 1}, {30, 1}, {9, 7}, {38, 1}, {28, 6}}) {
@@ -199,7 +199,7 @@ TEST_CASE(
     CAPTURE(info(format).name);
     Sequences s({0, 8, {1, 64, 64, 0}, .2f}, format, {from_to(700, 705)});
     const std::vector<float> before = s.on_device(device, 0, 6);
-    CHECK(error_of(before, s.reference()) < bound(format));
+    CHECK(deviation(before, s.reference()) < bound(format));
     const std::vector<float> little = s.on_device(device, 0, 6, 80 * 1024);
     CHECK(std::memcmp(little.data(), before.data(), before.size() * sizeof(float)) == 0);
     for (float& q : s.q) q *= 0x1p30f;
@@ -219,7 +219,7 @@ TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") 
       Sequences s({0, 2, {1, 32, 32, 0}, .2f}, format, {from_to(260, 264)});
       // the slots after them in the page are NaN already
       const std::vector<float> before = s.on_device(device, 0, 5);
-      CHECK(error_of(before, s.reference()) < bound(format));
+      CHECK(deviation(before, s.reference()) < bound(format));
       // The key or value (for q8: its scale) of the last position becomes NaN. Four of the five
       // tokens do not see that position.
       const KvView& kv = s.states.paged[0];
@@ -250,7 +250,7 @@ TEST_CASE("cuda: attention over heads of 512 channels needs at most 99 KB of sha
     // one chunk, two chunks and, with 33 tokens, a context that is not split
     const Sequences s({0, 2, {1, 512, 512, 0}, .05f}, format, {{3}, from_to(500, 531)});
     const std::vector<float> whole = s.on_device(device, 0, s.batch.size(), kLittle);
-    CHECK(error_of(whole, s.reference()) < bound(format));
+    CHECK(deviation(whole, s.reference()) < bound(format));
     const std::vector<float> few = s.on_device(device, 0, 4, kLittle);
     CHECK(std::memcmp(few.data(), whole.data(), few.size() * sizeof(float)) == 0);
     if (device.context().shared_limit < kMuch) continue;
@@ -270,7 +270,7 @@ TEST_CASE("cuda: attention merges more chunks than there are blocks, and than it
   if (!device.available()) return;
   const Sequences s({0, 4, {1, 16, 16, 0}, .25f}, Format::f16, {{8500}, {700}}, 8600);
   const std::vector<float> got = s.on_device(device, 0, 2);
-  CHECK(error_of(got, s.reference()) < bound(Format::f16));
+  CHECK(deviation(got, s.reference()) < bound(Format::f16));
   const std::vector<float> alone = s.on_device(device, 0, 1);
   CHECK(std::memcmp(alone.data(), got.data(), alone.size() * sizeof(float)) == 0);
 }

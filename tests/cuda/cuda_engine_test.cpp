@@ -37,7 +37,7 @@ Logits hidden_of(Session& s, std::span<const TokenId> tokens, int wanted) {
   return {rows.begin(), rows.end()};
 }
 
-double error(const Logits& x, const Logits& y) {
+double error_of_logits(const Logits& x, const Logits& y) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < y.size(); ++i)
     difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
@@ -106,8 +106,8 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
       const auto e = Engine::open(o);
       CHECK(cpu_layers(*e) == layers - on_device);
       CHECK((e->device().find(" layers") == std::string::npos) == (on_device == layers));
-      CHECK(error(logits_of(*e->session(), tokens, 3), want) < 1e-4);
-      CHECK(error(hidden_of(*e->session(), tokens, 3), hidden) < 1e-4);
+      CHECK(error_of_logits(logits_of(*e->session(), tokens, 3), want) < 1e-4);
+      CHECK(error_of_logits(hidden_of(*e->session(), tokens, 3), hidden) < 1e-4);
     }
   }
 }
@@ -173,8 +173,9 @@ TEST_CASE("cuda/engine: experts that stay on the CPU") {
         CHECK(e->pipeline().cuda()->backend().bytes_in_use() <
               whole->pipeline().cuda()->backend().bytes_in_use());
       const Logits got = logits_of(*e->session(), t, 3);
-      CHECK(error(got, want) < 1e-4);
-      CHECK(error(hidden_of(*e->session(), t, 3), hidden_of(*cpu->session(), t, 3)) < 1e-4);
+      CHECK(error_of_logits(got, want) < 1e-4);
+      CHECK(error_of_logits(hidden_of(*e->session(), t, 3), hidden_of(*cpu->session(), t, 3)) <
+            1e-4);
       // In portions, alone and next to another session it gives the same bits.
       auto one = e->session(), two = e->session();
       one->extend(all.first(11), 0), two->extend(all.first(5), 0);
@@ -299,7 +300,7 @@ TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rew
     const auto e = Engine::open(o);
     auto s = e->session(), other = e->session();
     const Logits last = logits_of(*s, all);
-    CHECK(error(last, want) < 1e-4);
+    CHECK(error_of_logits(last, want) < 1e-4);
     for (const TokenId& token : all.first(7)) other->extend({&token, 1}, 0);
     other->extend(all.subspan(7, 20), 20);
     auto fork = other->fork();

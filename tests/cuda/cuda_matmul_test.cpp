@@ -11,7 +11,7 @@ using namespace chaski::test;
 namespace {
 
 // The product of x (tokens, cols) and a weight (rows, cols); x is quantized for block formats.
-struct Product {
+struct OneProduct {
   Format format;
   int64_t rows, cols, tokens;
   Buffer weight;
@@ -19,7 +19,7 @@ struct Product {
   std::vector<Act> acts;
   OpArgs args;
 
-  Product(Format f, int64_t rows, int64_t cols, int64_t tokens)
+  OneProduct(Format f, int64_t rows, int64_t cols, int64_t tokens)
       : format(f),
         rows(rows),
         cols(cols),
@@ -36,7 +36,7 @@ struct Product {
 // The documented order in scalar code: segments of whole groups, block after block; then the
 // segments, from first to last.
 template <class F>
-float in_order(const Product& p, int64_t r, int64_t t) {
+float in_order(const OneProduct& p, int64_t r, int64_t t) {
   constexpr int kInBlock = F::kBlock / 32;
   const StripOf<F> strip(p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols));
   const int blocks = int(p.cols / 32), row = int(r % kStrip);
@@ -54,7 +54,7 @@ float in_order(const Product& p, int64_t r, int64_t t) {
   return total;
 }
 
-float weight_at(const Product& p, int64_t r, int64_t c) {
+float weight_at(const OneProduct& p, int64_t r, int64_t c) {
   const std::byte* strip = p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols);
   float w = 0;
   Formats::with(p.format, [&]<class F>(F) {
@@ -67,7 +67,7 @@ float weight_at(const Product& p, int64_t r, int64_t c) {
 
 // The same for weights that are multiplied by fma: a chain for each column modulo four; the chains
 // are added by halves.
-float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
+float in_order_by_fma(const OneProduct& p, int64_t r, int64_t t) {
   const int groups = groups_of(int(p.cols + 31) / 32);
   float total = 0;
   for (int segment = 0; segment < segments_of(groups); ++segment) {
@@ -81,7 +81,7 @@ float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
 }
 
 // Computes tokens [from, from + n) on the device.
-std::vector<float> on_device(Device& device, const Product& p, int64_t from, int64_t n) {
+std::vector<float> on_device(Device& device, const OneProduct& p, int64_t from, int64_t n) {
   OpArgs a;
   std::vector<float> x(p.x.begin() + from * p.cols, p.x.begin() + (from + n) * p.cols);
   a.n_in = 2;
@@ -114,7 +114,7 @@ TEST_CASE("cuda: matmul of block formats adds in the documented order, bit for b
           CAPTURE(F::kName);
           CAPTURE(cols);
           CAPTURE(tokens);
-          const Product p(F::kFormat, cols > 1000 ? 20 : 50, cols, tokens);
+          const OneProduct p(F::kFormat, cols > 1000 ? 20 : 50, cols, tokens);
           const std::vector<float> got = on_device(device, p, 0, tokens);
           int wrong = 0;
           for (int64_t t = 0; t < tokens; ++t)
@@ -136,7 +136,7 @@ TEST_CASE("cuda: matmul by fma adds in the documented order, bit for bit") {
         CAPTURE(info(format).name);
         CAPTURE(cols);
         CAPTURE(tokens);
-        const Product p(format, cols > 1000 ? 20 : 50, cols, tokens);
+        const OneProduct p(format, cols > 1000 ? 20 : 50, cols, tokens);
         const std::vector<float> got = on_device(device, p, 0, tokens);
         int wrong = 0;
         for (int64_t t = 0; t < tokens; ++t)
@@ -154,7 +154,7 @@ TEST_CASE("cuda: matmul of every format gives a token the same bits at every wid
     if (!info(Format(f)).on_device) continue;
     for (int64_t cols :
          info(Format(f)).block == 1 ? std::vector<int64_t>{595, 4364} : std::vector<int64_t>{768}) {
-      const Product p(Format(f), 37, cols, 133);
+      const OneProduct p(Format(f), 37, cols, 133);
       const std::vector<float> whole = on_device(device, p, 0, p.tokens);
       for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1},
                                     {0, 2},
@@ -189,7 +189,7 @@ TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or sma
           CAPTURE(size);
           CAPTURE(tokens);
           CAPTURE(massive);
-          Product p(format, 40, 300, tokens);
+          OneProduct p(format, 40, 300, tokens);
           for (size_t i = 0; i < p.x.size(); ++i) {
             const size_t t = i / size_t(p.cols), c = i % size_t(p.cols);
             p.x[i] *= size * (t % 2 ? 900 : 1) * (massive && c == 37 ? 1e7f : 1);
@@ -219,7 +219,7 @@ TEST_CASE("cuda: matmul of many rows by few blocks") {
     for (int64_t tokens : {1, 2, 9}) {
       CAPTURE(info(format).name);
       CAPTURE(tokens);
-      const Product p(format, 600, 4608, tokens);
+      const OneProduct p(format, 600, 4608, tokens);
       std::vector<float> want(size_t(tokens * p.rows)), got = on_device(device, p, 0, tokens);
       OpArgs a = p.args;
       a.out[0] = {{tokens, p.rows}, Format::f32, want.data()};
