@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process, as many at a time as there are cores
-# (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the failed cases and count all. The exit status is 1 if a
-# case failed, crashed or was killed. TEST_MODES is a list of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set,
-# each case gets one of them by its name, so that other cases do not change it.
+# (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the slowest cases (of 10 s or more) and the failed ones,
+# and count all. The exit status is 1 if a case failed, crashed or was killed. TEST_MODES is a list of values of CHASKI_SHIM
+# (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set, each case gets one of them by its name, so that other cases do not change it.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -20,16 +20,18 @@ trap 'exit 130' INT TERM
 
 one() {
   local program=$1 case=$2
-  local said status=0 modes sum mode=
+  local said status=0 modes sum mode= name
   said="$work/$(basename "$program").$case"
+  name=$(sed -n "$((case + 2))p" "$work/$(basename "$program").names")
   read -r -a modes <<< "${TEST_MODES:-}"
   if [ -z "${CHASKI_SHIM:-}" ] && [ ${#modes[@]} -gt 0 ]; then
-    sum=$(sed -n "$((case + 2))p" "$work/$(basename "$program").names" | cksum)
+    sum=$(cksum <<< "$name")
     export CHASKI_SHIM=${modes[$((${sum%% *} % ${#modes[@]}))]}
   fi
   # The program over the shim; in the other program only cases that start chaski-shim read the mode.
   case $(basename "$program") in *shim*) mode=${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)} ;; esac
   { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
+  [ $SECONDS -lt 10 ] || echo "$SECONDS s  $name" >> "$work/slow"  # SECONDS counts from the start of this shell
   # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
   # The last line comes from tests/main.cpp; it is missing if the case ended early.
   if [ $status = 0 ] && tail -n 1 "$said" | grep -q ' passed, 0 failed$'; then
@@ -54,6 +56,7 @@ for program in "${programs[@]}"; do
 done > "$work/cases"
 [ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 xargs -P "${TEST_JOBS:-$(nproc)}" -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
+[ ! -e "$work/slow" ] || sort -rn "$work/slow" | head -n 5
 [ ! -e "$work/failed" ] || sort "$work/failed"
 passed=$(find "$work" -name '*.passed' | wc -l)
 echo "$passed passed, $((total - passed)) failed"
