@@ -14,6 +14,7 @@
 #include "engine/passes/pipeline.h"
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/cursor.h"
+#include "ggml-like-tensor/file/chunks.h"
 #include "models/import/gguf/gguf.h"
 #include "models/import/gguf/gguf_names.h"
 #include "models/import/import.h"
@@ -32,11 +33,34 @@ std::string hash_of(std::span<const std::byte> bytes) {
 }
 std::string name_in(const std::string& path) { return std::filesystem::path(path).filename(); }
 
+constexpr int64_t kBlock = 32;  // columns of an Act
+
+// Columns [first, first + n) of row t of the input of a matmul; `first` is a multiple of kBlock.
+void input_columns(const OpArgs& matmul, int64_t t, int64_t first, int64_t n, float* to) {
+  // If no weight reads floats, only quantized inputs exist; a code times its scale is exact.
+  if (matmul.in[0].data) return void(std::copy_n(matmul.in[0].row(t) + first, n, to));
+  for (int64_t c = 0; c < n; c += kBlock) {
+    const Act& act = matmul.in_acts.at(t, (first + c) / kBlock);
+    if (n - c >= kBlock)  // a loop of known length, which the compiler vectorizes
+      for (int64_t i = 0; i < kBlock; ++i) to[c + i] = act.d * float(act.q[i]);
+    else
+      for (int64_t i = 0; i < n - c; ++i) to[c + i] = act.d * float(act.q[i]);
+  }
+}
+
+void add_squares(const float* values, int64_t n, double* to) {
+  int64_t c = 0;
+  for (; c + kBlock <= n; c += kBlock)  // as above
+    for (int64_t i = c; i < c + kBlock; ++i) to[i] += double(values[i]) * double(values[i]);
+  for (; c < n; ++c) to[c] += double(values[c]) * double(values[c]);
+}
+
 // Sums the squares of the inputs of matmuls while plans run: in doubles inside a window, and in
 // floats over all windows. So a file with the sums of some windows is all that a later run needs.
 class Squares {
  public:
-  explicit Squares(std::map<std::string, InputSquares> before = {}) : all_(std::move(before)) {}
+  explicit Squares(int threads, std::map<std::string, InputSquares> before = {})
+      : threads_(threads), all_(std::move(before)) {}
 
   void add(const Plan& plan, size_t step) {
     const Step& s = plan.steps[step];
@@ -45,7 +69,7 @@ class Squares {
     const int64_t rows = s.args.in[0].shape.rows;
     if (weights.empty() || rows == 0) return;
     row_.assign(size_t(s.args.in[0].shape.cols), 0);
-    for (int64_t t = 0; t < rows; ++t) add_row(s.args, t, row_.data());
+    add_rows(s.args, rows);
     for (const Weight* w : weights) {
       Sum& sum = of(*w, 1);
       for (size_t c = 0; c < row_.size(); ++c) sum.squares[c] += row_[c];
@@ -84,10 +108,24 @@ class Squares {
     sum.squares.resize(size_t(experts * weight.info.cols)), sum.tokens.resize(size_t(experts));
     return sum;
   }
+  // Columns are shared out among threads: each is summed from the first row to the last.
+  void add_rows(const OpArgs& a, int64_t rows) {
+    constexpr int64_t kColumns = 256;           // of a thread at once
+    constexpr int64_t kFewestValues = 1 << 16;  // fewer take less time than to start a thread
+    const int64_t cols = int64_t(row_.size()), parts = (cols + kColumns - 1) / kColumns;
+    for_each_job(size_t(parts), rows * cols < kFewestValues ? 1 : threads_, [&](size_t part) {
+      const int64_t first = int64_t(part) * kColumns, n = std::min(kColumns, cols - first);
+      float values[kColumns];
+      for (int64_t t = 0; t < rows; ++t) {
+        input_columns(a, t, first, n, values);
+        add_squares(values, n, &row_[size_t(first)]);
+      }
+    });
+  }
   void add_row(const OpArgs& a, int64_t t, double* to) {
     values_.resize(size_t(a.in[0].shape.cols));
     input_row(a, t, values_.data());
-    for (size_t c = 0; c < values_.size(); ++c) to[c] += double(values_[c]) * double(values_[c]);
+    add_squares(values_.data(), int64_t(values_.size()), to);
   }
   void add_experts(const ExpertStep& step) {
     const OpArgs& a = step.args;
@@ -102,6 +140,7 @@ class Squares {
     }
   }
 
+  const int threads_;
   std::map<std::string, InputSquares> all_;
   std::unordered_map<const Weight*, Sum> sums_;  // of this window
   std::vector<double> row_;                      // squares of one step
@@ -148,14 +187,8 @@ std::vector<int64_t> InputSquares::too_few() const {
   return experts;
 }
 
-// If no weight reads floats, only quantized inputs exist; a code times its scale is exact.
 void input_row(const OpArgs& matmul, int64_t t, float* to) {
-  const int64_t cols = matmul.in[0].shape.cols;
-  if (matmul.in[0].data) return void(std::copy_n(matmul.in[0].row(t), cols, to));
-  for (int64_t c = 0; c < cols; ++c) {
-    const Act& act = matmul.in_acts.at(t, c / 32);
-    to[c] = act.d * float(act.q[c % 32]);
-  }
+  input_columns(matmul, t, 0, matmul.in[0].shape.cols, to);
 }
 
 std::optional<ExpertStep> experts_of(const Plan& plan, size_t step) {
@@ -208,7 +241,7 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
                                                    int windows,
                                                    const std::function<void(int)>& on_read) {
-  Squares squares;
+  Squares squares(engine.threads());
   read_for_inputs(
       engine, tokens, windows, [&](const Plan& plan, size_t step) { squares.add(plan, step); },
       [&](int read) { squares.end_window(), on_read(read); });
@@ -261,7 +294,7 @@ Calibration calibrate(const CalibrationText& text, const OnProgress& progress, C
   for (const TensorSlot& slot : slots)
     if (const auto found = before.inputs.find(slot.gguf); found != before.inputs.end())
       ours.emplace(slot.name, std::move(found->second));
-  Squares squares(std::move(ours));
+  Squares squares(text.engine->threads(), std::move(ours));
   const auto take = [&] {
     for (const TensorSlot& slot : slots)
       if (const auto found = squares.all().find(slot.name); found != squares.all().end())
