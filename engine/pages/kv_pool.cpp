@@ -75,6 +75,12 @@ int32_t KvPool::own(int32_t page) {
   return to;
 }
 
+namespace {
+
+constexpr size_t kSmallPages = 8 << 20;  // bytes; a group of a small model has 3 to 7 MB
+
+}  // namespace
+
 HostPages::HostPages(size_t bytes) : bytes_(bytes) {
   if (bytes_ == 0) return;
   void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
@@ -82,10 +88,11 @@ HostPages::HostPages(size_t bytes) : bytes_(bytes) {
   if (p == MAP_FAILED)
     fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_,
          std::strerror(errno));
-  // Attention reads runs of about 20 KB. With 4 KB pages, TLB misses would slow them down. The
-  // system may refuse huge pages.
-  madvise(p, bytes_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(p);
+  // Attention reads runs of about 20 KB. With 4 KB pages, TLB misses would slow them down. The
+  // system may refuse huge pages. The first megabytes have none: a short answer touches only a part
+  // of them, but all of each huge page.
+  if (bytes_ > kSmallPages) madvise(data_ + kSmallPages, bytes_ - kSmallPages, MADV_HUGEPAGE);
 }
 
 HostPages::~HostPages() {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -99,15 +100,20 @@ std::string digits_of(const std::string& path) {
   return fmt::format("{:016x}", XXH3_64bits(path.data(), path.size()));
 }
 
-struct Record {  // a file .from
-  std::string path, state, name;
+struct Record {  // a file .from; kind: what the model is, such as "GGUF v3"
+  std::string path, state, name, kind;
 };
 
 Record record_named(const std::string& name) {
   Record record;
   std::istringstream in(kept_text(kConverted + name));
   std::getline(in, record.path), std::getline(in, record.state), std::getline(in, record.name);
+  std::getline(in, record.kind);
   return record;
+}
+
+void keep_record(const std::string& file, const Record& r) {
+  keep_text(kConverted + file, r.path + "\n" + r.state + "\n" + r.name + "\n" + r.kind + "\n");
 }
 
 std::chrono::system_clock::time_point time_of(const fs::path& path) {
@@ -169,6 +175,14 @@ void make_room(uint64_t bytes, uint64_t limit, const std::string& sum) {
   for (const fs::path& record : files_with(kRecordEnding))
     if (!fs::exists(converted_folder() + "/" + record_named(record.filename()).name, none))
       fs::remove(record, none);
+}
+
+// What the model of a kept file is; empty if no record says so.
+std::string kind_of_kept(const std::string& name) {
+  for (const fs::path& file : files_with(kRecordEnding))
+    if (const Record record = record_named(file.filename()); record.name == name)
+      return record.kind;
+  return "";
 }
 
 // Removes a kept file that no model has any more.
@@ -343,18 +357,21 @@ std::shared_ptr<const Weights> ConvertedModel::find(Verify how, int threads, con
   std::error_code none;
   std::string by_state, name;
   if (!find_names(by_state, name)) return nullptr;
-  const std::string record = kConverted + digits_of(path_) + kRecordEnding,
+  const std::string record = digits_of(path_) + kRecordEnding,
                     file = converted_folder() + "/" + name;
   if (name.empty() || !fs::exists(file, none)) return nullptr;
   try {
     const std::shared_ptr<const Weights> kept = open_quipu(file);
     verify_file(*kept, how, threads);
+    const std::string kind = kind_of_kept(name);
     if (!by_state.empty())
-      fs::last_write_time(cache_folder() + "/" + record, fs::file_time_type::clock::now(), none);
+      fs::last_write_time(converted_folder() + "/" + record, fs::file_time_type::clock::now(),
+                          none);
     else
-      keep_text(record, path_ + "\n" + state_ + "\n" + name + "\n");
+      keep_record(record, {path_, state_, name, kind});
     const auto weights = std::make_shared<Weights>(*kept);
     weights->path = weights->meta.origin = model_;
+    if (!kind.empty()) weights->kind = kind + ", converted";
     return weights;
   } catch (const Error& error) {
     if (error.code != Exit::bad_file && error.code != Exit::io) throw;
@@ -463,10 +480,11 @@ void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
     return void(failure_ = "the file was changed in the meantime");
   if (too_large(weights->bytes(), most_, failure_) != Reason::none) return;
   make_room(weights->bytes(), most_converted(most_), sum);
+  ::malloc_trim(0);  // the import of the model has ended, and malloc keeps what it freed
   write_quipu(file, source_of(weights), 1);
   keep_verified(file, Mapping::open(file)->state());  // write_quipu() has compared its checksums
   const std::string record = digits_of(path_) + kRecordEnding, before = record_named(record).name;
-  keep_text(kConverted + record, path_ + "\n" + state_ + "\n" + name + "\n");
+  keep_record(record, {path_, state_, name, weights->kind});
   if (before != name) drop_without_model(before);
 } catch (const std::exception& error) {
   failure_ = error.what();

@@ -135,6 +135,21 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
   });
 }
 
+// Compares the header with the file, some pages at a time: a vocabulary has megabytes.
+void read_back_header(const std::string& path, const AtomicFile& file, std::string_view header) {
+  constexpr size_t kAtOnce = 256 << 10;
+  const auto mapping = Mapping::open(file.temporary());
+  for (size_t at = 0; at < header.size(); at += kAtOnce) {
+    const std::string_view piece = header.substr(at, kAtOnce);
+    if (std::memcmp(mapping->bytes().data() + at, piece.data(), piece.size()) != 0)
+      fail(Exit::io,
+           "{}: the header does not read back as it was written: the disk is failing, or another "
+           "program writes {}",
+           path, file.temporary());
+    mapping->drop_pages();
+  }
+}
+
 }  // namespace
 
 void append_value(std::string& out, const Value& value, const std::string& field) {
@@ -224,9 +239,9 @@ void write(const std::string& path, const ModelSource& source, Metadata meta, in
     const std::string finished = encode_header(header);
     ENSURE(finished.size() == planned, "the header must not change its size");
     file.write_at(0, bytes_of(finished));
+    if (table) table->remove();
+    read_back_header(path, file, finished);
   }
-  if (table) table->remove();
-  open_quipu(file.temporary());
   file.commit();
 }
 

@@ -11,6 +11,7 @@
 #include "engine/session/engine.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/kv_formats.h"
 #include "ggml-like-tensor/kv_layout.h"
 #include "tests/kit/scratch_model.h"
@@ -67,6 +68,13 @@ struct Subject {
 Logits last_of(const Logits& all) { return {all.end() - ScratchModel::kVocab, all.end()}; }
 
 }  // namespace
+
+TEST_CASE("state/the first pages of a pool take no huge pages") {
+  const HostPages pages(64 << 20);
+  const uint64_t before = resident_memory();
+  for (const size_t at : {1 << 20, 4 << 20, 7 << 20}) pages.data()[at] = std::byte{1};
+  CHECK(resident_memory() - before < 1 << 20);
+}
 
 TEST_CASE("states: a prompt, its tokens one by one and any chunks, on every instruction set") {
   const auto t = made_up(300);

@@ -9,6 +9,8 @@
 //                        exception: this tests how bad_alloc unwinds through the program
 //   FAULT_DISK=N         file systems have N free bytes
 //   FAULT_COUNT=FILE     at the end, writes the number of allocations and of each call to FILE
+//   FAULT_PEAK=FILE      at the end, writes the most resident memory of this program to FILE, in kB:
+//                        the rusage of a child counts what its parent had, too
 // Calls that the C library makes internally are not seen.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -176,4 +178,16 @@ __attribute__((destructor)) static void write_counts(void) {
   fprintf(out, "alloc %ld\n", atomic_load(&allocations));
   for (int i = 0; i < kCalls; ++i) fprintf(out, "%s %ld\n", names[i], atomic_load(&counts[i]));
   fclose(out);
+}
+
+__attribute__((destructor)) static void write_peak(void) {
+  const char* path = getenv("FAULT_PEAK");
+  FILE* in = path ? fopen("/proc/self/status", "r") : NULL;
+  FILE* out = in ? fopen(path, "w") : NULL;
+  char line[256];
+  long kilobytes;
+  while (out && fgets(line, sizeof line, in))
+    if (sscanf(line, "VmHWM: %ld", &kilobytes) == 1) fprintf(out, "%ld\n", kilobytes);
+  if (out) fclose(out);
+  if (in) fclose(in);
 }
