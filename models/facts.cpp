@@ -199,6 +199,7 @@ Projection projection_of(std::string_view name) {
   return name == "attn_k"        ? Projection::keys
          : name == "attn_v"      ? Projection::values
          : name == "attn_qkv"    ? Projection::qkv
+         : name == "attn_kv_b"   ? Projection::values
          : name == "attn_output" ? Projection::outputs
                                  : Projection::other;
 }

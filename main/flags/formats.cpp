@@ -73,12 +73,18 @@ constexpr Line kMixtures[] = {
     {"Q3_K_L", "Q3_K; Q5_K in attention values, outputs and ffn_down"},
     {"IQ4_XS", "IQ4_XS; Q5_K in the first ffn_down without a calibration"},
     {"IQ4_NL", "IQ4_NL; Q5_K in the first ffn_down without a calibration"},
+    {"Q4_0", "Q4_0; Q4_1 in the first ffn_down with a calibration"},
     {"Q4_K_S", "Q4_K; Q5_K in attention values and ffn_down of the first layers"},
     {"Q4_K_M",
      "Q4_K; Q6_K in attention values and ffn_down of half of the layers; also called Q4_K"},
+    {"Q4_1", "Q4_1"},
+    {"Q5_0", "Q5_0; Q5_1 in the first ffn_down with a calibration"},
     {"Q5_K_S", "Q5_K"},
     {"Q5_K_M",
      "Q5_K; Q6_K in attention values and ffn_down of half of the layers; also called Q5_K"},
+    {"Q5_1", "Q5_1"},
+    {"Q6_K", "Q6_K"},
+    {"Q8_0", "Q8_0, the head too"},
 };
 
 // Mixtures of llama-quantize whose formats chaski reads only, each with its base format.

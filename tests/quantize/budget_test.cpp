@@ -180,14 +180,50 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
   }
 }
 
-TEST_CASE("budget/Q4_K_M goes by what a matmul computes: q, k and v in one matrix have 5 bits") {
+TEST_CASE("budget/Q4_K_M goes by what a matmul computes: q, k and v in one matrix are values") {
   const ModelSource in = open_model(golden("models/gpt2")).source;
   const auto recipe = recipe_of_mixture("Q4_K_M", in, Format::q4, false);
   REQUIRE(recipe);
-  CHECK(recipe->at("layer.0.attn_qkv") == Format::q5);
+  CHECK(recipe->at("layer.0.attn_qkv") == Format::q4h);
+  CHECK(recipe->at("layer.2.attn_qkv") == Format::q6);  // the last of three
   CHECK(recipe->at("layer.0.ffn_up") == Format::q4h);
   for (const TensorSlot& slot : tensors_of(*model_of(in.meta)))
     CHECK((slot.projection == Projection::down) == slot.name.ends_with(".ffn_down"));
+}
+
+// The formats of llama-quantize --dry-run (b11739), as scripts/check/check_mixtures.py compares
+// them for all golden models.
+TEST_CASE("budget/mixtures: the formats of llama-quantize") {
+  const auto formats_of = [](const ModelSource& in, const char* mixture, bool calibrated = false) {
+    const auto recipe =
+        recipe_of_mixture(mixture, in, *base_of_mixture(mixture), calibrated).value();
+    return [recipe](const char* name) { return info(recipe.at(name)).name; };
+  };
+  // An embedding that is not the head has the base.
+  const ModelSource phi3 = open_model(golden("models/phi3")).source;
+  for (const auto& [mixture, base, head] :
+       {std::tuple("Q4_0", "q4_0", "q8"), {"Q4_1", "q4_1", "q8"}, {"Q5_0", "q5_0", "q8"},
+        {"Q5_1", "q5_1", "q8"}, {"Q8_0", "q8", "q8"}, {"Q6_K", "q8", "q8"}, {"Q2_K", "q4_0", "q8"}}) {
+    CAPTURE(mixture);
+    CHECK(formats_of(phi3, mixture)("token_embd") == base);
+    CHECK(formats_of(phi3, mixture)("layer.0.ffn_up") == base);
+    CHECK(formats_of(phi3, mixture)("output") == head);
+  }
+  // Layers without attention are not counted: jamba's third layer has its first matrix of values.
+  const ModelSource jamba = open_model(golden("models/jamba")).source;
+  CHECK(formats_of(jamba, "Q3_K_M")("layer.2.attn_v") == "q5_1");
+  // 80 layers are a 70B.
+  ModelSource qwen2 = open_model(golden("models/qwen2")).source;
+  CHECK(formats_of(qwen2, "Q3_K_S")("layer.0.attn_v") == "q4_0");
+  qwen2.meta.set_int("model.block_count", 80);
+  CHECK(formats_of(qwen2, "Q3_K_S")("layer.0.attn_v") == "q5_1");
+  CHECK(formats_of(qwen2, "Q4_0")("layer.0.ffn_down") == "q4_0");
+  CHECK(formats_of(qwen2, "Q4_0", true)("layer.0.ffn_down") == "q4_1");
+  CHECK(formats_of(qwen2, "Q5_0", true)("layer.0.ffn_down") == "q5_1");
+  // Small weights keep their format.
+  const ModelSource gemma3n = open_model(golden("models/gemma3n")).source;
+  CHECK(formats_of(gemma3n, "Q8_0")("layer.0.laurel_l") == "f32");
+  CHECK(formats_of(gemma3n, "Q8_0")("layer.0.attn_q") == "q8");
 }
 
 TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
@@ -241,9 +277,9 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
                          {"Q5_K_M", "q5_k", "q6_k", "q5_1", "q5_1"},
                          {"Q3_K_M", "q4_k", "q4_k", "q5_1", "q5_0"},
                          {"Q3_K_L", "q5_k", "q5_k", "q5_1", "q5_1"},
-                         {"q3_k_s", "q3_k", "q3_k", "iq4_nl", "iq4_nl"},
+                         {"q3_k_s", "q3_k", "q3_k", "q4_0", "q4_0"},
                          {"IQ4_XS", "iq4_xs", "iq4_xs", "iq4_nl", "iq4_nl"},
-                         {"Q2_K", "q3_k", "q3_k", "iq4_nl", "iq4_nl"}}) {
+                         {"Q2_K", "q3_k", "q3_k", "q4_0", "q4_0"}}) {
     CAPTURE(row.mixture);
     auto to = formats_of({row.mixture});
     CHECK(to["layer.0.ffn_down"] == row.first_down);
