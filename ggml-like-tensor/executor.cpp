@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace chaski {
@@ -29,7 +30,7 @@ bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
   plan.prepare();
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
   shared_.grow(kCounterBytes + plan.shared_bytes());
-  if (profile) profile->assign(plan.steps.size(), 0);
+  if (profile) profile->assign(plan.steps.size() + (exchange ? 1 : 0), 0);
   plan_ = &plan, stop_ = stop;
   abandoned_.store(false, std::memory_order_relaxed);
   count_.begin(plan.threads_worth(threads()));
@@ -76,7 +77,12 @@ void Executor::over(int step, int64_t nanoseconds) {
   if (abandoned_.load(std::memory_order_relaxed)) return;
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
   const Step& done = plan_->steps[size_t(step)];
-  if (!done.gathers.empty()) complete(done);
+  if (!done.gathers.empty()) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = profile ? Clock::now() : Clock::time_point();
+    complete(done);
+    if (profile) profile->back() += std::chrono::duration<double>(Clock::now() - start).count();
+  }
   for (const Step::Announced& a : done.announced)
     a.places->expect(a.chosen.ints(0), a.chosen.shape.rows, a.chosen.shape.cols);
   if (after_step) after_step(*plan_, size_t(step));

@@ -56,7 +56,8 @@ class Executor : private Steps {
   // each chunk. The results of an abandoned pass are invalid.
   bool run(Plan& plan, const std::atomic<bool>* stop = nullptr);
 
-  // If set, receives the seconds of each step of the last run.
+  // If set, receives the seconds of each step of the last run; with an exchange, last those of
+  // all gathers, with the time that this rank waited for others.
   std::vector<double>* profile = nullptr;
   // For plans that have gathers. What it throws, run() throws.
   Exchange* exchange = nullptr;

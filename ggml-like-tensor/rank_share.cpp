@@ -370,7 +370,7 @@ class Divider {
     const std::vector<int64_t>& cut = mixed_.at(n.in[0]);
     const bool has_part = own_of(cut).count() > 0;
     const size_t gathers = gathers_.size();
-    gather(n.out[0], cut, has_part), gather(n.acts, cut, has_part);
+    gather(n.out[0], cut, has_part);
     has_part ? nodes_.push_back(std::move(n)) : skip_node(gathers);
   }
 

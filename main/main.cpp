@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "main/flags/commands.h"
-#include "main/flags/world.h"
+#include "main/flags/ranks.h"
 #include "main/terminal/last_words.h"
 #include "main/terminal/signals.h"
 

@@ -175,7 +175,7 @@ Limits device_limits(CudaBackend& device) {
 MachineLimits measure_limits(Engine& engine, bool sgemm) {
   MachineLimits limits;
   const Pipeline& pipeline = engine.pipeline();
-  if (pipeline.stages().front()->host_states()) limits.cpu = cpu_limits(engine, sgemm);
+  if (pipeline.cpu()) limits.cpu = cpu_limits(engine, sgemm);
   if (CudaStage* cuda = pipeline.cuda()) limits.device = device_limits(cuda->backend());
   return limits;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/pages/page_table.h"
 #include "engine/passes/placement.h"
+#include "engine/passes/profile.h"
 #include "engine/passes/rank_stage.h"
 #include "engine/session/memory_need.h"
 
@@ -25,13 +26,11 @@ RankWork rank_work(const Plan& plan, int rank) {
   for (const Step& step : plan.steps) {
     const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
     work.bytes += cost.bytes, work.operations += cost.flops;
-    for (size_t i = 0; i < step.gathers.size(); ++i) {
-      const Step::Gathered& g = step.gathers[i];
-      if (i == 0 || g.gather->message != step.gathers[i - 1].gather->message) ++work.gathers;
+    for (const Step::Gathered& g : step.gathers)
       for (int r = 0; r + 1 < int(g.gather->first.size()); ++r)
         if (r != rank) work.received += part_bytes(g, r);
-    }
   }
+  work.gathers = gathers_of(plan);
   return work;
 }
 

@@ -1,12 +1,11 @@
 // What the ranks of a run send each other. A rank is a process on a machine (mpi_link.h), or in
-// tests a thread. Rank 0 has the terminal or the server and decides what is computed; the other
+// tests a thread (tests/kit/thread_link.h). Rank 0 has the terminal or the server and decides what is computed; the other
 // ranks follow (engine/session/follow.h).
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -72,9 +71,5 @@ class Link {
   uint64_t gathers_ = 0;
   std::atomic<bool> given_up_{false};
 };
-
-// The links of `ranks` threads of one process. `least_bytes` is 0. `silence`: the time after which
-// a rank is lost, at most.
-std::vector<std::shared_ptr<Link>> thread_links(int ranks, double silence = kSilence);
 
 }  // namespace chaski

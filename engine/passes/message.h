@@ -56,4 +56,32 @@ void take_list(Cursor& in, std::vector<T>& list) {
   std::memcpy(list.data(), in.raw(n * sizeof(T), "list").data(), n * sizeof(T));
 }
 
+// Appends fields to a message.
+struct Put {
+  std::string& to;
+  void operator()(const std::string& text) const { append_text(to, text); }
+  template <class T>
+  void operator()(const std::vector<T>& list) const {
+    append_list(to, std::span(list));
+  }
+  template <class T>
+  void operator()(const T& value) const {
+    append(to, value);
+  }
+};
+// Reads them in the same order.
+struct Take {
+  Cursor& from;
+  void operator()(std::string& text) const { text = from.text("text"); }
+  template <class T>
+  void operator()(std::vector<T>& list) const {
+    take_list(from, list);
+  }
+  template <class T>
+  void operator()(T& value) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::memcpy(&value, from.raw(sizeof value, "field").data(), sizeof value);
+  }
+};
+
 }  // namespace chaski

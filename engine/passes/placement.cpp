@@ -171,16 +171,16 @@ Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_devi
     fail(Exit::usage, "--expert-memory is for one rank, found {}", o.link->ranks());
   if (model.row_columns > 0)
     fail(Exit::usage, "a draft head is computed by one rank, expected a model");
-  const std::vector<double> speeds =
-      o.rank_speeds.empty() ? std::vector<double>(size_t(o.link->ranks()), 1) : o.rank_speeds;
-  ENSURE(int(speeds.size()) == o.link->ranks(), "every rank has a speed");
+  if (!o.rank_speeds.empty() && int(o.rank_speeds.size()) != o.link->ranks())
+    fail(Exit::usage, "--rank-speeds has {} numbers, expected {}, one for each machine",
+         o.rank_speeds.size(), o.link->ranks());
   Placement p = on_cpu(model, o, "");
-  p.stages[0].other = [speeds](const StageSetup& s, Layers layers) {
+  p.stages[0].other = [](const StageSetup& s, Layers layers) {
     // Ranks that are threads of one process each need their own crew.
     const auto crew = std::make_shared<Crew>(s.threads, s.options.threads_fixed);
     return std::make_unique<RankStage>(s.model, layers, s.batch, s.options.kv, crew, s.threads,
                                        s.options.threads_fixed, s.options.link,
-                                       s.options.link_engine, speeds);
+                                       s.options.link_engine, share_of(s.options));
   };
   return p;
 }
@@ -355,6 +355,14 @@ Placement settle(Model& model, const EngineOptions& o, const std::string& path) 
   Placement placement = place(model, o);
   model.expect_sessions(placement.context);  // a device may have room for less
   return placement;
+}
+
+std::unique_ptr<RankShare> share_of(const EngineOptions& o) {
+  if (!o.link) return nullptr;
+  return std::make_unique<RankShare>(
+      o.link->rank(),
+      o.rank_speeds.empty() ? std::vector<double>(size_t(o.link->ranks()), 1) : o.rank_speeds,
+      o.link->least_bytes());
 }
 
 }  // namespace chaski

@@ -68,4 +68,7 @@ int thread_count(const EngineOptions& options);
 // throws. `path` is for error messages.
 Placement settle(Model& model, const EngineOptions& options, const std::string& path);
 
+// The part of this rank of options.link; null without one.
+std::unique_ptr<RankShare> share_of(const EngineOptions& options);
+
 }  // namespace chaski

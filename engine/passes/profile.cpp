@@ -16,11 +16,19 @@ std::string first_weight(const Graph& graph, const Node& node) {
 
 }  // namespace
 
+int gathers_of(const Plan& plan) {
+  int gathers = 0;
+  for (const Step& step : plan.steps)
+    for (size_t i = 0; i < step.gathers.size(); ++i)
+      gathers += i == 0 || step.gathers[i].gather->message != step.gathers[i - 1].gather->message;
+  return gathers;
+}
+
 void Profile::add(const Plan& plan, const std::vector<double>& seconds, bool on_device) {
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (i >= plan.steps.size()) {
-      StepProfile& draw = steps[{"draw", "", on_device}];
-      draw.seconds += seconds[i], ++draw.calls;
+      StepProfile& p = steps[{on_device ? "draw" : "gather", "", on_device}];
+      p.seconds += seconds[i], p.calls += on_device ? 1 : gathers_of(plan);
       continue;
     }
     const Step& step = plan.steps[i];

@@ -15,6 +15,9 @@ struct StepName {
   auto operator<=>(const StepName&) const = default;
 };
 
+// How many messages a rank sends to each other one in a run of its plan.
+int gathers_of(const Plan& plan);
+
 struct StepProfile {
   double seconds = 0;
   Cost cost;
@@ -27,7 +30,8 @@ struct Profile {
   size_t n_steps = 0;  // on the CPU
   size_t kernels = 0;  // that a device started, without those that draw tokens
 
-  // Adds one run of a plan. `seconds` has the time of each step, and of the draw if there was one.
+  // Adds one run of a plan. `seconds` has the time of each step, and of the draw or of the gathers
+  // if there were any.
   void add(const Plan& plan, const std::vector<double>& seconds, bool on_device);
 };
 

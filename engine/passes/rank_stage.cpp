@@ -1,6 +1,7 @@
 #include "engine/passes/rank_stage.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/passes/message.h"
@@ -30,6 +31,11 @@ void take_act(const std::byte* from, Act& a) {
   a.half[0] = a.half[1] = 0;
   for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i];
   a.ds = a.d * float(a.half[0] + a.half[1]);
+}
+
+// The lists of a batch that are sent whole.
+auto lists_of(auto& b) {
+  return std::array{&b.tokens, &b.positions, &b.cells, &b.sequences, &b.outputs};
 }
 
 // The columns of a rank.
@@ -74,12 +80,11 @@ size_t part_bytes(const Step::Gathered& g, int rank) {
 
 RankStage::RankStage(const Model& model, Layers layers, const Batch& batch, Format kv,
                      std::shared_ptr<Crew> crew, int threads, bool threads_fixed,
-                     std::shared_ptr<Link> link, int engine, std::vector<double> speeds)
+                     std::shared_ptr<Link> link, int engine, std::unique_ptr<RankShare> share)
     : CpuStage(model, layers, batch, kv, std::move(crew), threads, threads_fixed),
       link_(std::move(link)),
       engine_(engine),
-      own_share_(
-          std::make_unique<RankShare>(link_->rank(), std::move(speeds), link_->least_bytes())) {
+      own_share_(std::move(share)) {
   share_ = own_share_.get();
   where_.states = states_of(model, layers, kv, share_);
   executor_.exchange = this;
@@ -178,10 +183,8 @@ bool RankStage::complete(std::span<const Step::Gathered> gathers) {
 // Of the page tables only what differs from those of the last batch is sent.
 std::string RankStage::describe(const PassWork& work) {
   std::string m = message_of(RankMessage::run, engine_);
-  append(m, uint8_t(work.result)), append(m, uint8_t(work.network));
-  for (const auto* list :
-       {&batch_.tokens, &batch_.positions, &batch_.cells, &batch_.sequences, &batch_.outputs})
-    append_list(m, std::span(*list));
+  append(m, work.result), append(m, work.network);
+  for (const auto* list : lists_of(batch_)) append_list(m, std::span(*list));
   std::vector<int32_t> pages;  // by sequence
   for (size_t t = 0; t < batch_.sequences.size(); ++t) {
     const auto s = size_t(batch_.sequences[t]);
@@ -212,11 +215,10 @@ void RankStage::follow(const std::string& message, Pipeline& pipeline) {
     return CpuStage::copy_page(pool, from, in.take<int32_t>("to"));
   }
   ENSURE(kind == RankMessage::run, "a stage runs passes and copies pages");
-  const auto result = Result(in.take<uint8_t>("result"));
-  const auto network = Network(in.take<uint8_t>("network"));
+  PassWork work;
+  Take{in}(work.result), Take{in}(work.network);
   Batch& b = pipeline.batch;
-  for (auto* list : {&b.tokens, &b.positions, &b.cells, &b.sequences, &b.outputs})
-    take_list(in, *list);
+  for (auto* list : lists_of(b)) take_list(in, *list);
   const size_t sequences = b.sequences.empty() ? 0 : size_t(b.sequences.back()) + 1;
   tables_.resize(b.tables.size());
   for (size_t pool = 0; pool < tables_.size(); ++pool) {
@@ -232,7 +234,7 @@ void RankStage::follow(const std::string& message, Pipeline& pipeline) {
     }
     take_list(in, b.stores[pool]);
   }
-  pipeline.run({.result = result, .network = network});
+  pipeline.run(work);
 }
 
 }  // namespace chaski

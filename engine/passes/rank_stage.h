@@ -13,10 +13,10 @@ class Pipeline;
 
 class RankStage : public CpuStage, private Exchange {
  public:
-  // As CpuStage. `engine`: the number of the engine on all ranks.
+  // As CpuStage. `engine`: the number of the engine on all ranks. `share`: of this rank.
   RankStage(const Model& model, Layers layers, const Batch& batch, Format kv,
             std::shared_ptr<Crew> crew, int threads, bool threads_fixed, std::shared_ptr<Link> link,
-            int engine, std::vector<double> speeds);
+            int engine, std::unique_ptr<RankShare> share);
   ~RankStage() override;
 
   std::string device() const override;

@@ -16,43 +16,31 @@ namespace {
 // How long a rank may take to open a model: it may have to convert it.
 constexpr double kOpening = 600;
 
-std::string message_of_opening(const RankOpening& opening) {
-  const EngineOptions& o = opening.options;
-  std::string m = message_of(RankMessage::open, o.link_engine);
-  for (const std::string* text : {&o.model, &o.tokenizer, &o.rope_scaling}) append_text(m, *text);
-  append(m, int32_t(o.threads)), append(m, uint8_t(o.threads_fixed)), append(m, int32_t(o.context));
-  append(m, int32_t(o.sessions)), append(m, int32_t(o.outputs));
-  append(m, o.most_idle_bytes), append(m, uint8_t(o.kv)), append(m, uint8_t(o.verify));
-  append(m, uint8_t(o.copy)), append(m, uint8_t(o.keep_converted.has_value()));
-  append(m, o.keep_converted.value_or(0));
-  append_list(m, std::span(o.rank_speeds));
-  append(m, uint8_t(opening.shape.has_value()));
-  const ShapeOptions shape = opening.shape.value_or(ShapeOptions{});
-  append_text(m, shape.shape), append(m, uint8_t(shape.format));
-  return m;
+// Every field of an opening that is sent, for Put or Take.
+template <class Each>
+void each_field(RankOpening& opening, Each each) {
+  EngineOptions& o = opening.options;
+  each(o.model), each(o.tokenizer), each(o.rope_scaling), each(o.threads), each(o.threads_fixed);
+  each(o.context), each(o.sessions), each(o.outputs), each(o.most_idle_bytes), each(o.kv);
+  each(o.verify), each(o.copy), each(o.keep_converted), each(o.rank_speeds);
+  bool has_shape = opening.shape.has_value();
+  each(has_shape);
+  if (!has_shape) return;
+  ShapeOptions& shape = opening.shape ? *opening.shape : opening.shape.emplace();
+  each(shape.shape), each(shape.format);
 }
 
-std::string take_text(Cursor& in) { return in.text("text"); }
+std::string message_of_opening(RankOpening& opening) {
+  std::string m = message_of(RankMessage::open, opening.options.link_engine);
+  each_field(opening, Put{m});
+  return m;
+}
 
 RankOpening opening_of(const std::string& message) {
   Cursor in = cursor_of(message);
   RankOpening opening;
-  EngineOptions& o = opening.options;
-  for (std::string* text : {&o.model, &o.tokenizer, &o.rope_scaling}) *text = take_text(in);
-  o.threads = in.take<int32_t>("threads"), o.threads_fixed = in.take<uint8_t>("threads fixed");
-  o.context = in.take<int32_t>("context");
-  o.sessions = in.take<int32_t>("sessions"), o.outputs = in.take<int32_t>("outputs");
-  o.most_idle_bytes = in.take<uint64_t>("idle bytes");
-  o.kv = Format(in.take<uint8_t>("kv")), o.verify = Verify(in.take<uint8_t>("verify"));
-  o.copy = in.take<uint8_t>("copy");
-  const bool keeps = in.take<uint8_t>("keeps");
-  const auto kept = in.take<uint64_t>("kept bytes");
-  if (keeps) o.keep_converted = kept;
-  take_list(in, o.rank_speeds);
-  const bool has_shape = in.take<uint8_t>("has shape");
-  ShapeOptions shape{take_text(in), Format(in.take<uint8_t>("format"))};
-  if (has_shape) opening.shape = std::move(shape);
-  o.link_engine = engine_of(message), o.device = "cpu";
+  each_field(opening, Take{in});
+  opening.options.link_engine = engine_of(message), opening.options.device = "cpu";
   return opening;
 }
 

@@ -72,13 +72,13 @@ ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, 
   plan_->prepare();
 }
 
-Footprint::Footprint(const Model& model, int layers, Format kv, int threads)
-    : model_(model), layers_(layers), kv_(kv), threads_(threads) {
+Footprint::Footprint(const Model& model, int layers, Format kv, int threads, RankShare* share)
+    : model_(model), layers_(layers), kv_(kv), threads_(threads), share_(share) {
   for (const Model::BoundWeight& w : model.weights) weights_ += aligned_bytes(w.weight->info);
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
   const Graph graph = stage_graph(model, {0, layers}, one);
-  layout_ = StateLayout(graph.states, kv, false);
+  layout_ = states_of(model, {0, layers}, kv, share);
   for (const RopeSpec& rope : graph.ropes) angles_ += uint64_t(rope.dim) * sizeof(float);
 }
 
@@ -117,7 +117,7 @@ uint64_t Footprint::activations(int context) const {
   uint64_t arena = 0, own = 0, shared = 0;
   for (const auto& [tokens, outputs] :
        {std::pair(widest, 1), std::pair(drafted, drafted), std::pair(1, 1)}) {
-    const ImaginedPass pass(model_, layers_, kv_, context - tokens, context, outputs);
+    const ImaginedPass pass(model_, layers_, kv_, context - tokens, context, outputs, share_);
     arena = std::max<uint64_t>(arena, pass.plan().arena_bytes());
     own = std::max<uint64_t>(own, pass.plan().scratch_bytes());
     shared = std::max<uint64_t>(shared, pass.plan().shared_bytes());
@@ -153,12 +153,13 @@ struct Wanted {
   int layers, threads, context;
   uint64_t have;
   bool mapped;
+  RankShare* share;
 };
 
 // Returns nothing if less than a page of context fits, or if `to` makes no weight smaller.
 std::optional<Remedy> remedy_with(const Wanted& w, Format kv, std::optional<Format> to) {
   try {
-    const Footprint need(w.model, w.layers, kv, w.threads);
+    const Footprint need(w.model, w.layers, kv, w.threads, w.share);
     const uint64_t weights = to ? need.weights_in(*to) : need.weights(),
                    taken = w.mapped && !to ? 0 : weights;
     if ((to && weights >= need.weights()) || taken > w.have) return std::nullopt;
@@ -182,7 +183,8 @@ uint64_t prudent(uint64_t have, int threads) {
 
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& o, int threads,
                              int context, uint64_t have, bool mapped) {
-  const Wanted wanted{model, layers, threads, context, prudent(have, threads), mapped};
+  const auto share = share_of(o);
+  const Wanted wanted{model, layers, threads, context, prudent(have, threads), mapped, share.get()};
   std::vector<Remedy> found;
   for (const std::optional<Format> to :
        {std::optional<Format>(), {Format::q8}, {Format::q4}, {Format::q3}, {Format::q2}})
@@ -214,7 +216,8 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
   quiet.notice = {};
   const Placement where = settle(*shaped, quiet, source.path);
   const int threads = thread_count(o);
-  const Footprint need(*shaped, where.cpu_layers(), o.kv, threads);
+  const auto share = share_of(o);
+  const Footprint need(*shaped, where.cpu_layers(), o.kv, threads, share.get());
   const int context = o.context > 0 ? where.context : std::min(where.context, kPage);
   const uint64_t weights = mapped ? 0 : need.weights(), states = need.states(context);
   if (weights + states <= *have && weights + states + need.activations(context) <= *have) return;

@@ -66,9 +66,10 @@ constexpr int kDefaultPositions = 8192;
 // The memory that the CPU's layers of a model take, by purpose, in bytes.
 class Footprint {
  public:
-  // For the first `layers` layers, run by `threads` threads. The model outlives this. Throws
-  // Error(usage) if the KV cache cannot have format `kv`.
-  Footprint(const Model& model, int layers, Format kv, int threads);
+  // For the first `layers` layers, run by `threads` threads. The model outlives this, and `share`
+  // too: with it, states and activations are those of a rank. Throws Error(usage) if the KV cache
+  // cannot have format `kv`.
+  Footprint(const Model& model, int layers, Format kv, int threads, RankShare* share = nullptr);
 
   uint64_t weights() const { return weights_; }  // of the whole model
   // the same after `chaski quantize --type`
@@ -85,6 +86,7 @@ class Footprint {
   const int layers_;
   const Format kv_;
   const int threads_;
+  RankShare* const share_;
   uint64_t weights_ = 0;
   StateLayout layout_;
   uint64_t angles_ = 0;  // bytes per position

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/passes/message.h"
 #include "engine/session/session_impl.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -34,15 +35,6 @@ namespace {
 constexpr std::string_view kSessionMagic("CHASKIS\3", 8), kSessionName("CHASKIS", 7);
 constexpr int kFirstVersion = 1, kSessionVersion = 3;
 constexpr size_t kSessionPreamble = 16, kSummedBytes = 4096, kHeldBytes = 1 << 20;
-
-template <class T>
-void append_number(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-void append_name(std::string& out, std::string_view text) {
-  append_number(out, uint64_t(text.size()));
-  out += text;
-}
 
 class SumWriter {
  public:
@@ -106,19 +98,19 @@ void expect_same_settings(const std::string& path, uint64_t context, const std::
 
 uint64_t sum_of_model(const Engine& e) {
   std::string summed;
-  append_name(summed, e.rope_scaling());
+  append_text(summed, e.rope_scaling());
   for (const auto& [key, value] : e.meta().all())
     if (key.starts_with("model.") || key == "general.architecture") {
-      append_name(summed, key);
+      append_text(summed, key);
       append_value(summed, value, key);
     }
   for (const Weight& w : e.weights()->tensors) {
-    append_name(summed, w.info.name);
-    append_name(summed, info(w.info.format).name);
-    append_number(summed, w.info.rows), append_number(summed, w.info.cols);
+    append_text(summed, w.info.name);
+    append_text(summed, info(w.info.format).name);
+    append(summed, w.info.rows), append(summed, w.info.cols);
     const size_t bytes = w.info.bytes(), sample = std::min(bytes, kSummedBytes);
     for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
-      append_number(summed, checksum(w.data + at, sample));
+      append(summed, checksum(w.data + at, sample));
   }
   return checksum(summed.data(), summed.size());
 }
@@ -139,13 +131,13 @@ uint64_t Session::save(const std::string& path) const {
   const Engine& e = engine();
   expect_kept(path);
   std::string header;
-  append_number(header, sum_of_model(e));
-  append_number(header, uint64_t(e.context_length()));
-  append_name(header, e.kv_type());
-  append_number(header, uint64_t(tokens().size()));
-  for (const TokenId token : tokens()) append_number(header, token);
-  append_number(header, uint64_t(impl_->tables.size()));
-  for (const PageTable& t : impl_->tables) append_number(header, uint64_t(t.first()));
+  append(header, sum_of_model(e));
+  append(header, uint64_t(e.context_length()));
+  append_text(header, e.kv_type());
+  append(header, uint64_t(tokens().size()));
+  for (const TokenId token : tokens()) append(header, token);
+  append(header, uint64_t(impl_->tables.size()));
+  for (const PageTable& t : impl_->tables) append(header, uint64_t(t.first()));
   SumWriter out(path);
   out.put(header);
   for (size_t pool = 0; pool < impl_->tables.size(); ++pool)

@@ -18,8 +18,8 @@
 #include "main/flags/habits.h"
 #include "main/flags/manual.h"
 #include "main/flags/program.h"
+#include "main/flags/ranks.h"
 #include "main/flags/values.h"
-#include "main/flags/world.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -209,6 +209,8 @@ class CommandWords {
 
   // The given flags by their long names, each with its value; a list has its first one.
   const std::map<std::string, std::string>& given() const { return given_; }
+  // Whether --prompt was typed without its name.
+  bool has_unnamed_prompt() const { return has_unnamed_prompt_; }
   // Notes about flags that have no effect.
   const std::vector<std::string>& notes() const { return notes_; }
   // Notes for --verbose about flags that are given again: the last value is used.
@@ -258,7 +260,7 @@ class CommandWords {
     if (word == unnamed_.end()) return;
     if (given_.contains("--prompt")) return out_.push_back(*word);  // the parser refuses it
     put("--prompt", fmt::format("{}", fmt::join(word, unnamed_.end(), " ")));
-    remember_unnamed_prompt();
+    has_unnamed_prompt_ = true;
   }
 
   // A positional argument may have a name, too: quantize OUT TYPE is --type TYPE.
@@ -380,6 +382,7 @@ class CommandWords {
   std::vector<std::string> words_, out_, notes_, replacements_;
   std::vector<std::string> bare_;     // words that are neither flags nor their values
   std::vector<std::string> unnamed_;  // the same of a command without positional arguments
+  bool has_unnamed_prompt_ = false;
   std::map<std::string, std::string> given_;
   std::map<std::string, size_t> places_;  // of a flag's last value in out_
   std::map<std::string, Part> parts_;     // by the flag that they set
@@ -502,7 +505,8 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
   try {
     parse(app, command.app, command.manual, std::move(words), after_dashes);
     for (ListedFlag& flag : command.manual.flags)
-      flag.by_config = defaults.lines.contains(flag.name());
+      flag.by_config = defaults.lines.contains(flag.name()),
+      flag.unnamed = flag.name() == "--prompt" && typed.has_unnamed_prompt();
     for (const ListedFlag& flag : command.manual.flags)
       if (flag.hosts && command.app.get_option(flag.name())->count() > 0)
         start_on_hosts(*flag.text, wants_terminal(command.app));

@@ -30,6 +30,7 @@ struct ListedFlag {
   std::string* text = nullptr;  // the variable of a flag with one text
   bool hosts = false;           // names the machines on which the command starts
   bool by_config = false;       // its value comes from the config file
+  bool unnamed = false;         // its value was typed without its name
 
   std::string name() const { return names.empty() ? position : names.back(); }
 };
@@ -68,7 +69,7 @@ class Flag {
   // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
-  Flag& hosts();  // names of machines, on which the command starts (world.h)
+  Flag& hosts();  // names of machines, on which the command starts (ranks.h)
   Flag& hub();    // a model of the hub, which is downloaded and replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
   // `instead` says what is expected in place of a name that it knows, and "" for other names.
@@ -81,6 +82,7 @@ class Flag {
 
   bool given() const;
   bool typed() const { return given() && !listed_->by_config; }
+  bool unnamed() const { return listed_->unnamed; }  // as the prompt in `chaski run MODEL PROMPT`
   std::string name() const { return listed_->name(); }
 
  private:

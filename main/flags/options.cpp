@@ -12,8 +12,8 @@
 #include "engine/session/follow.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
+#include "main/flags/ranks.h"
 #include "main/flags/values.h"
-#include "main/flags/world.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
 
@@ -205,7 +205,30 @@ void ModelFlags::declare_hosts(Flags& flags) {
            "mpirun starts chaski there (docs/fleet.md)")
       .hosts()
       .type("HOST,...");
+  flags
+      .add("--rank-speeds", rank_speeds,
+           "how fast each of these machines is, such as 2,1: the first one computes two thirds "
+           "(default: all are as fast)")
+      .not_empty("a number for each machine, such as 2,1")
+      .type("N,...");
 }
+
+namespace {
+
+std::vector<double> speeds_of(const std::string& text) {
+  std::vector<double> speeds;
+  for (size_t at = 0, end; at <= text.size(); at = end + 1) {
+    end = std::min(text.find(',', at), text.size());
+    const auto speed = number_of<double>(text.substr(at, end - at));
+    if (!speed || !(*speed > 0 && *speed < 1e6))
+      wrong_flag("--rank-speeds",
+                 refusal(escaped(text), "a positive number for each machine, such as 2,1"));
+    speeds.push_back(*speed);
+  }
+  return speeds;
+}
+
+}  // namespace
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
   EngineOptions options = engine;
@@ -220,7 +243,10 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
                        : gpu_layers == "all" ? kAllLayers
                                              : std::stoi(gpu_layers);
-  options.link = world_link();
+  options.link = ranks_link();
+  if (!rank_speeds.empty()) options.rank_speeds = speeds_of(rank_speeds);
+  if (!rank_speeds.empty() && !options.link)
+    fail(Exit::usage, "--rank-speeds is for several machines, expected --hosts too");
   options.notice =
       options.wait = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;

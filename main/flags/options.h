@@ -18,7 +18,7 @@ namespace chaski {
 // The model, and the hardware and memory it uses: run, chat, bench.
 struct ModelFlags {
   EngineOptions engine;
-  std::string hosts;  // separated by commas
+  std::string hosts, rank_speeds;  // separated by commas
   std::vector<std::string> kv = {"f16"};
   std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto",
               expert_memory = "auto";

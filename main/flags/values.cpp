@@ -29,12 +29,7 @@ std::map<std::string, std::string>& models_taken() {
   return names;
 }
 
-bool unnamed_prompt = false;
-
 }  // namespace
-
-bool prompt_is_unnamed() { return unnamed_prompt; }
-void remember_unnamed_prompt() { unnamed_prompt = true; }
 
 std::string small(std::string text) {
   for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));

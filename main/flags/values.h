@@ -43,10 +43,6 @@ void refuse_unknown_model(const std::string& text, WantedModel wanted);
 std::string rewrite_whole(std::string& text, int least, int most);
 std::string expect_real(const std::string& text);
 
-// Whether the prompt has no -p, as in `chaski run MODEL PROMPT` and in ollama.
-bool prompt_is_unnamed();
-void remember_unnamed_prompt();
-
 // Says which models were taken for a part of their names, one line each.
 void put_models_taken();
 

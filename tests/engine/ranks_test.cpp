@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "engine/pages/kv_cache.h"
-#include "engine/passes/link.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/rank_stage.h"
 #include "engine/session/follow.h"
@@ -16,6 +15,7 @@
 #include "tests/kit/expert_model.h"
 #include "tests/kit/scratch_model.h"
 #include "tests/kit/support.h"
+#include "tests/kit/thread_link.h"
 
 namespace chaski::test {
 namespace {
@@ -155,6 +155,13 @@ TEST_CASE("ranks: each has its part of the states, and four gathers a layer") {
   const uint64_t before = ranks.link().gathers();
   session->decode(3);
   CHECK(ranks.link().gathers() - before == 4 * uint64_t(e->model().n_layers) + 1);
+  Profile profile;
+  e->pipeline().profile = &profile;
+  session->decode(3);
+  e->pipeline().profile = nullptr;
+  const StepProfile& gathers = profile.steps.at({"gather", ""});
+  CHECK(gathers.calls == 4 * int(e->model().n_layers) + 1);
+  CHECK(gathers.seconds > 0);
   CHECK_THROWS_WITH_AS(session->save("/tmp/never"),
                        "/tmp/never: keys and values on cpu, 2 ranks cannot be saved, expected "
                        "--device cpu and one rank",
@@ -227,6 +234,21 @@ TEST_CASE("ranks: an exception of any type while rank 0 opens a model leaves the
   o.notice = [](const std::string&) { throw std::runtime_error("abandoned"); };
   CHECK_THROWS_WITH_AS(ranks.open(o), "abandoned", std::runtime_error);
   CHECK(same_rows(rows_of(*ranks.open(one_thread(""))), rows_of(*Engine::open(one_thread("")))));
+}
+
+TEST_CASE("ranks: the memory that is checked before the start is that of a rank") {
+  const auto e = Engine::open(one_thread(""));
+  RankShare share(1, {2, 1}, 0);  // one of three key heads
+  const Footprint whole(e->model(), int(e->model().n_layers), Format::f16, 1),
+      part(e->model(), int(e->model().n_layers), Format::f16, 1, &share);
+  CHECK(part.states(256) < whole.states(256) / 2);
+  CHECK(part.activations(256) <= whole.activations(256));
+}
+
+TEST_CASE("ranks: every rank needs a speed") {
+  Ranks ranks(2, {1, 2, 3});
+  CHECK_THROWS_WITH_AS(ranks.open(one_thread("")),
+                       "--rank-speeds has 3 numbers, expected 2, one for each machine", Error);
 }
 
 TEST_CASE("ranks: flags for one rank are refused") {

@@ -16,7 +16,7 @@ void start_ranks(std::vector<std::string>& words);
 // Call it last, with the exit status of rank 0. Returns the status.
 int end_ranks(int status);
 // Null without mpirun.
-std::shared_ptr<Link> world_link();
+std::shared_ptr<Link> ranks_link();
 
 // Replaces this process by mpirun, which starts the same command on all of these hosts, a list
 // separated by commas. Returns if mpirun has started this process. Standard input is a pipe then,

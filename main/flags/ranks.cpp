@@ -1,4 +1,4 @@
-#include "main/flags/world.h"
+#include "main/flags/ranks.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -19,19 +19,19 @@ namespace chaski {
 
 namespace {
 
-struct World {
+struct RanksOfRun {
   std::vector<std::string> words;  // of the command line
   std::shared_ptr<Link> link;
 };
-World& world() {
-  static World of_this_process;
+RanksOfRun& ranks_of_run() {
+  static RanksOfRun of_this_process;
   return of_this_process;
 }
 
 // For a catch (...): the line of the exception, with the host of a rank other than 0. mpirun ends
 // the other ranks when one ends before it closes MPI.
 [[noreturn]] void end_rank() {
-  const Link& link = *world().link;
+  const Link& link = *ranks_of_run().link;
   const std::string host = link.rank() > 0 ? link.host(link.rank()) + ": " : "";
   try {
     throw;
@@ -90,20 +90,20 @@ size_t expect_hosts(std::string_view hosts) {
 
 }  // namespace
 
-std::shared_ptr<Link> world_link() { return world().link; }
+std::shared_ptr<Link> ranks_link() { return ranks_of_run().link; }
 
 void start_ranks(std::vector<std::string>& words) {
   if (const char* const given = std::getenv("CHASKI_WORDS"); given && mpi_ranks() > 0) {
     words = decoded(given);
     ::unsetenv(kWords);
   }
-  world().words = words;
+  ranks_of_run().words = words;
   if (mpi_ranks() < 2) return;
-  world().link = open_mpi_link();
-  world().link->when_given_up = end_rank;
-  if (world().link->rank() == 0) return;
+  ranks_of_run().link = open_mpi_link();
+  ranks_of_run().link->when_given_up = end_rank;
+  if (ranks_of_run().link->rank() == 0) return;
   try {
-    follow(world().link);
+    follow(ranks_of_run().link);
     close_mpi();
   } catch (...) {
     end_rank();
@@ -112,10 +112,10 @@ void start_ranks(std::vector<std::string>& words) {
 }
 
 int end_ranks(int status) {
-  if (!world().link) return status;
+  if (!ranks_of_run().link) return status;
   // An error of the command was printed, and is the only one.
-  if (status != int(Exit::done)) world().link->when_given_up = [status] { ::_exit(status); };
-  end_followers(*world().link);
+  if (status != int(Exit::done)) ranks_of_run().link->when_given_up = [status] { ::_exit(status); };
+  end_followers(*ranks_of_run().link);
   close_mpi();
   return status;
 }
@@ -129,7 +129,7 @@ void start_on_hosts(const std::string& hosts, bool wants_terminal) {
   if (!has_mpi())
     fail(Exit::usage,
          "--hosts needs a chaski that was built with MPI: run scripts/setup.sh --mpi, then make");
-  const std::string words = encoded(world().words);
+  const std::string words = encoded(ranks_of_run().words);
   if (words.size() / 2 > kMostBytes)
     fail(Exit::usage,
          "the command line has {} bytes, expected at most {} with --hosts: use -f FILE",

@@ -1,13 +1,13 @@
-// The ranks of tests: threads of one process, which copy messages.
+#include "tests/kit/thread_link.h"
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 
-#include "engine/passes/link.h"
 #include "ggml-like-tensor/base/error.h"
 
-namespace chaski {
+namespace chaski::test {
 
 namespace {
 
@@ -75,4 +75,4 @@ std::vector<std::shared_ptr<Link>> thread_links(int ranks, double silence) {
   return links;
 }
 
-}  // namespace chaski
+}  // namespace chaski::test
