@@ -90,8 +90,8 @@ HostPages::HostPages(size_t bytes) : bytes_(bytes) {
          std::strerror(errno));
   data_ = static_cast<std::byte*>(p);
   // Attention reads runs of about 20 KB. With 4 KB pages, TLB misses would slow them down. The
-  // system may refuse huge pages. The first megabytes have none: a short answer touches only a part
-  // of them, but all of each huge page.
+  // system may refuse huge pages. The first megabytes have none, because a short answer needs
+  // little of them, and a huge page takes all of its memory at once.
   if (bytes_ > kSmallPages) madvise(data_ + kSmallPages, bytes_ - kSmallPages, MADV_HUGEPAGE);
 }
 

@@ -1,6 +1,6 @@
 // What the ranks of a run send each other. A rank is a process on a machine (mpi_link.h), or in
-// tests a thread (tests/kit/thread_link.h). Rank 0 has the terminal or the server and decides what is computed; the other
-// ranks follow (engine/session/follow.h).
+// tests a thread (tests/kit/thread_link.h). Rank 0 has the terminal or the server and decides what
+// is computed; the other ranks follow (engine/session/follow.h).
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-
 #include <set>
 
 #include "engine/passes/layer_of.h"
@@ -124,7 +123,8 @@ bool is_left(std::string_view gguf) {
                                  "time_mix_w1", "time_mix_w2", "time_mix_decay_w",
                                  "time_mix_a1", "time_mix_a2", "time_mix_v1",
                                  "time_mix_v2", "time_mix_g1", "time_mix_g2"};
-  return std::ranges::any_of(kParts, [&](const char* part) { return gguf.find(part) != gguf.npos; });
+  return std::ranges::any_of(kParts,
+                             [&](const char* part) { return gguf.find(part) != gguf.npos; });
 }
 
 // llama-quantize's format for a weight whose columns do not fill the blocks of another. stand_in()
@@ -172,8 +172,7 @@ Place place_of(const Metadata& meta, bool calibrated) {
   const int64_t heads = first_of("model.head_count"), key_heads = first_of("model.head_count_kv"),
                 layers = model_of(meta)->n_layers;
   const bool may_be_70b = architecture == "qwen2" || architecture == "deci" ||
-                          architecture == "olmo" ||
-                          (architecture == "llama" && heads != key_heads);
+                          architecture == "olmo" || (architecture == "llama" && heads != key_heads);
   return {layers,
           meta.integer("model.expert_count", 0),
           architecture == "falcon",
@@ -238,8 +237,8 @@ std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource
     Format to = mixture->base;
     if (makes_logits) {
       if (to != Format::q8)
-        to = model.falcon || (gguf && tensor.cols % info(to).block != 0) ? Format::q8
-                                                                         : Format::q6_k;
+        to =
+            model.falcon || (gguf && tensor.cols % info(to).block != 0) ? Format::q8 : Format::q6_k;
     } else if (Place at = model; (at.layer = layer_of(job.slot.gguf)) >= 0) {
       if (is_of_values(job)) {
         at.layer = int(std::distance(with_values.begin(), with_values.find(at.layer)));

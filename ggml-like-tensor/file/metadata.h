@@ -7,7 +7,7 @@
 //   general.name           str
 //   model.*                      hyperparameters: keys() of the architecture's file lists them
 //   tokenizer.kind         str   "spm" | "bpe" | "unigram" | "wordpiece" | "rwkv"
-//   tokenizer.tokens       [str] each piece as GGUF stores it. spm: U+2581 for a space; bpe: GPT-2's
+//   tokenizer.tokens       [str] each piece as GGUF stores it. spm: U+2581 is a space; bpe: GPT-2's
 //                          alphabet of bytes; rwkv: a literal of Python
 //   tokenizer.scores       [f32] spm, unigram;   tokenizer.merges [str] "left right", bpe
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte

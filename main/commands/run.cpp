@@ -333,7 +333,8 @@ int run(RunFlags& flags) {
   speaker.shows_reading = !flags.json.any();
   const std::vector<TokenId> tokens = prompt_tokens(speaker.engine(), flags, prompt.text);
   // Users of ollama know this form from a command that answers.
-  if (flags.prompt.text_flag.unnamed() && !speaker.engine().meta().str("tokenizer.chat_template", "").empty())
+  if (flags.prompt.text_flag.unnamed() &&
+      !speaker.engine().meta().str("tokenizer.chat_template", "").empty())
     put_notice("chaski run continues the prompt; chaski chat MODEL PROMPT answers it");
 
   const Interruption interruption(Interruption::Scope::program);

@@ -201,9 +201,13 @@ TEST_CASE("budget/mixtures: the formats of llama-quantize") {
   };
   // An embedding that is not the head has the base.
   const ModelSource phi3 = open_model(golden("models/phi3")).source;
-  for (const auto& [mixture, base, head] :
-       {std::tuple("Q4_0", "q4_0", "q8"), {"Q4_1", "q4_1", "q8"}, {"Q5_0", "q5_0", "q8"},
-        {"Q5_1", "q5_1", "q8"}, {"Q8_0", "q8", "q8"}, {"Q6_K", "q8", "q8"}, {"Q2_K", "q4_0", "q8"}}) {
+  for (const auto& [mixture, base, head] : {std::tuple("Q4_0", "q4_0", "q8"),
+                                            {"Q4_1", "q4_1", "q8"},
+                                            {"Q5_0", "q5_0", "q8"},
+                                            {"Q5_1", "q5_1", "q8"},
+                                            {"Q8_0", "q8", "q8"},
+                                            {"Q6_K", "q8", "q8"},
+                                            {"Q2_K", "q4_0", "q8"}}) {
     CAPTURE(mixture);
     CHECK(formats_of(phi3, mixture)("token_embd") == base);
     CHECK(formats_of(phi3, mixture)("layer.0.ffn_up") == base);
