@@ -81,7 +81,8 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 # Most of the time to compile a file goes into the headers that it reads and the templates that it uses, and the files of a folder share
 # them. So each folder is one unit, compiled as a whole; a new file changes no other folder's unit. Folders named here are parts of
 # another's unit, because they read the same headers and have the same flags; a unit takes at most as long as the largest folder.
-# MODE=debug compiles each file by itself, which shows missing includes.
+# MODE=debug compiles each file by itself, which shows missing includes. Sanitized units stay small, because they take more memory.
+ifeq ($(MODE),release)
 WITH_engine/session      := engine/pages engine/passes engine/sampling/steps engine/sampling
 WITH_engine/requests     := engine/drafting
 WITH_engine/measure      := engine/loadtest
@@ -97,6 +98,7 @@ WITH_tests/models        := tests/quantize
 WITH_tests/serve         := tests/api tests/fuzz
 WITH_tests/text          := tests/grammar
 WITH_tests/quant         := tests/kit tests
+endif
 FOLDERS  := engine main models quant ggml-like-tensor tests
 # Runs on several machines need OpenMPI: built if its header is there, or if MPI=1 is given. The library is loaded by such runs only.
 MPI_H    := $(firstword $(wildcard /usr/lib/$(TARGET_ARCH_NAME)-linux-gnu/openmpi/include/mpi.h /usr/include/openmpi-$(TARGET_ARCH_NAME)/mpi.h))
@@ -367,7 +369,7 @@ tsan: build/tsan/tests.bin build/tsan/chaski build/tests.bin
 build/tsan/tests.bin: $(filter-out build/tsan/main/%,$(TSAN_OBJ)) build/tsan/tests/main.o build/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) -fsanitize=thread -o $@ $^ $(LIBS)
-build/tsan/chaski: $(filter-out build/tsan/tests/%,$(TSAN_OBJ)) $(filter-out build/main/api/%.o build/main/serve/unit.o,$(MAIN_OBJ)) build/libchaski.a
+build/tsan/chaski: $(filter-out build/tsan/tests/%,$(TSAN_OBJ)) $(filter-out build/main/api/unit.o build/main/serve/unit.o,$(MAIN_OBJ)) build/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) -fsanitize=thread -o $@ $^ $(EDIT) $(EVENT) $(LIBS)
 build/tsan/ggml-like-tensor/cpu/isa_avx2.o: EXTRA = -mavx2 -mfma -mf16c

@@ -92,6 +92,7 @@ HostPages::HostPages(size_t bytes) : bytes_(bytes) {
   // Attention reads runs of about 20 KB. With 4 KB pages, TLB misses would slow them down. The
   // system may refuse huge pages. The first megabytes have none, because a short answer needs
   // little of them, and a huge page takes all of its memory at once.
+  madvise(data_, std::min(bytes_, kSmallPages), MADV_NOHUGEPAGE);
   if (bytes_ > kSmallPages) madvise(data_ + kSmallPages, bytes_ - kSmallPages, MADV_HUGEPAGE);
 }
 

@@ -222,7 +222,8 @@ std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource
   // The layers with a matrix of values, which llama.cpp counts.
   std::set<int> with_values;
   for (const WeightJob& job : jobs)
-    if (is_of_values(job)) with_values.insert(layer_of(job.slot.gguf));
+    if (const int layer = layer_of(job.slot.gguf); layer >= 0 && is_of_values(job))
+      with_values.insert(layer);
   const bool gguf = info(type).gguf_type >= 0;
   Recipe recipe;
   for (const WeightJob& job : jobs) {

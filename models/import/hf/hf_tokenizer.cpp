@@ -8,6 +8,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/import/folder.h"
+#include "models/import/tokenizer/byte_literal.h"
 #include "models/import/tokenizer/tokenizer_defaults.h"
 #include "models/import/tokenizer/tokenizer_parts.h"
 #include "models/import/tokenizer/tokenizer_steps.h"
@@ -112,8 +113,13 @@ void name_first_token(TokenizerParts& parts) {
   parts.fill_holes(1);
   if (parts.types[0] == kUnused) parts.tokens[0] = "<s>";
   parts.types[0] = kControl;
-  if (parts.bos.empty()) parts.bos = parts.tokens[0];
-  if (parts.eos.empty()) parts.eos = parts.tokens[0];
+  for (std::string* end : {&parts.bos, &parts.eos}) {
+    if (std::find(parts.tokens.begin(), parts.tokens.end(), *end) != parts.tokens.end()) continue;
+    const std::string stored = literal_of_bytes(*end);
+    const bool known =
+        std::find(parts.tokens.begin(), parts.tokens.end(), stored) != parts.tokens.end();
+    *end = known ? stored : parts.tokens[0];
+  }
 }
 
 void write(TokenizerParts& parts, Metadata& meta) {
