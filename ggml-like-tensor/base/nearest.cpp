@@ -9,7 +9,7 @@ namespace chaski {
 
 namespace {
 
-constexpr size_t kMostBytes = 100, kMostListed = 40;
+constexpr size_t kMostBytes = 100, kMostListed = 48;
 
 char small(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
