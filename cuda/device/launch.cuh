@@ -106,6 +106,13 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
   return r;
 }
+// The bits of x where `mask` has ones, and those of y where it has zeros. Written with operators
+// and a constant mask it would take more instructions, because nvcc rearranges the masks.
+__device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t x, uint32_t y) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(mask), "r"(x), "r"(y));
+  return r;
+}
 
 // Copies 16 bytes from global to shared memory without a register. Groups of copies complete in
 // order.
@@ -140,6 +147,9 @@ inline uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
     r |= (s & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
   }
   return r;
+}
+inline uint32_t select_bits(uint32_t mask, uint32_t x, uint32_t y) {
+  return (x & mask) | (y & ~mask);
 }
 // The copy happens at the wait, not earlier. A kernel that reads too early reads the old contents.
 inline void copy_async16(void* shared, const void* global) { shim::copy_later(shared, global); }

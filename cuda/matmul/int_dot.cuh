@@ -16,9 +16,8 @@
 // Several tokens. Columns are tokens, and a lane adds up (four rows) x (tokens 2t, 2t+1). The lane
 // that owns a block unpacks its scales as above and passes them on by shuffles.
 //
-// Instructions for a group and warp (4.25-bit q4: 4 KB of codes) and one token, nvcc 13, sm_90: the
-// loop has 901, of which 491 are for the integer pipe. Some are for the last group only; about 740
-// run.
+// Instructions for a group and warp (4.25-bit q4: 4 KB of codes) and one token, nvcc 13, sm_90: about
+// 590, of which 336 are for the integer pipe.
 #pragma once
 #include "cuda/device/mma.cuh"
 #include "cuda/device/order.h"
@@ -51,6 +50,11 @@ template <class F>
 using Codes = typename Weights<F>::Codes;
 template <class F>
 using Scales = typename Weights<F>::Scales;
+template <class F>
+constexpr int kParts = [] {
+  if constexpr (requires { Weights<F>::kParts; }) return Weights<F>::kParts;
+  return 1;
+}();
 
 // The weights of one load: the codes of kAhead blocks of a group, and the scales of the lane's two
 // blocks of the group. Registers limit kAhead: half a group if codes take 32 bytes a lane and have
@@ -74,18 +78,17 @@ struct GroupWeights {
       scales[j] = Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
     }
   }
-  // Loads the codes of kAhead blocks of the group, beginning with block `first`. Blocks past the
-  // row's end become zeros.
+  // Loads the codes of kAhead blocks of the group, beginning with block `first`. In place of blocks
+  // past the row's end there are other codes, which are not used or are multiplied by zeros.
   __device__ __forceinline__ void load_codes(const StripAt<F>& strip, int group, int first,
                                              int blocks, const Lane& l) {
+    constexpr int kInTile = F::kBlock / 32;
+    const auto* tiles = &strip.tile(group * kGroupBlocks);
+    const int left = blocks - group * kGroupBlocks;
 #pragma unroll
-    for (int b = 0; b < kAhead; ++b) {
-      const int block = group * kGroupBlocks + first + b;
-      if (block < blocks)
-        codes[b] = Weights<F>::load(strip.tile(block), F::kBlock == 32 ? 0 : first + b, l);
-      else
-        codes[b] = Codes<F>{};
-    }
+    for (int b = first; b < first + kAhead; ++b)
+      if (kInTile == kGroupBlocks || b < left)
+        codes[b - first] = Weights<F>::load(tiles[b / kInTile], b % kInTile, l);
   }
 };
 
@@ -179,8 +182,8 @@ struct Dots {
 // first kAhead blocks. next() loads what comes after the group, as soon as the registers are free.
 template <class F, class Next>
 __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const StripAt<F>& strip,
-                                              int group, int blocks, const Act* acts, const Lane& l,
-                                              float (&acc)[4], Next next) {
+                                              int group, int blocks, const Act* acts,
+                                              const LaneOf<F>& l, float (&acc)[4], Next next) {
   const int first = group * kGroupBlocks;
   ActWords mine{{0, 0}};
   if (first + l.g < blocks) mine = act_words<F>(acts[first + l.g], l.t);
@@ -196,9 +199,17 @@ __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const St
 #pragma unroll
   for (int b = 0; b < kGroupBlocks; ++b) {
     if (b == weights.kAhead) weights.load_codes(strip, group, b, blocks, l);
-    Words w;
-    Weights<F>::words(weights.codes[b % weights.kAhead], b, l, w);
-    dots.multiply(w, {{l.g == b ? mine.b[0] : 0, l.g == b ? mine.b[1] : 0}});
+    const Codes<F>& codes = weights.codes[b % weights.kAhead];
+    const ActWords x{{l.g == b ? mine.b[0] : 0, l.g == b ? mine.b[1] : 0}};
+    if constexpr (kParts<F> == 2) {
+      Words part[2];
+      Weights<F>::parts(codes, b, l, part);
+      dots.multiply(part[0], x), dots.multiply(part[1], x);
+    } else {
+      Words w;
+      Weights<F>::words(codes, b, l, w);
+      dots.multiply(w, x);
+    }
   }
   next();
 #pragma unroll
@@ -246,7 +257,7 @@ struct TokenTiles {
 template <class F, int kTiles>
 __device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const StripAt<F>& strip,
                                                int group, int blocks,
-                                               const TokenTiles<kTiles>& tokens, const Lane& l,
+                                               const TokenTiles<kTiles>& tokens, const LaneOf<F>& l,
                                                float (&acc)[kTiles][2][4]) {
   const int first = group * kGroupBlocks;
   RowScales mine[2];

@@ -57,7 +57,7 @@ class IntStage {
     __syncthreads();
   }
   __device__ __forceinline__ void multiply(int stage, const StripAt<F>& strip, int first_of_warp,
-                                           const Lane& l, TileSums& acc) const {
+                                           const LaneOf<F>& l, TileSums& acc) const {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int block = stage * kBlocks + b;

@@ -104,7 +104,7 @@ class IntSegment {
   }
 
  private:
-  const Lane lane_;
+  const LaneOf<F> lane_;
   const Run run_;
   StripAt<F> strip_;
   GroupWeights<F> weights_;

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
   const int per_block = S::kSlots / job.matrices();
   auto pair_of = [&](int slot) { return int64_t(blockIdx.y) * per_block + slot / job.matrices(); };
   const bool busy = pair_of(slot) < n_pairs && first_token + first_of_warp < job.tokens;
-  const Lane l;
+  const LaneOf<F> l;
   int64_t pair = busy ? pair_of(slot) : 0;
   const MatMulPart& part = job.locate(pair, slot % job.matrices());
   const StripAt<F> strip(part.weight, part.strip_bytes, part.strips(), pair, l);

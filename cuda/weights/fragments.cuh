@@ -20,11 +20,15 @@
 //                        codebook lookup takes the nibbles of a word.
 //             Codes      what load() reads; words() turns it into bytes. The two steps are separate
 //                        so that many loads are in flight before the first use.
+//             Kept       optional: numbers that words() needs and a lane keeps in registers
+//             parts()    optional, with kParts = 2: bytes whose sums are those of words(). With one
+//                        token it takes less to multiply both parts, because the product adds.
 //             Scales     what load_scales() reads; panel() computes d, m, s and mins of the four
 //                        rows, bit for bit as the format's row_panel does.
 // Float formats have no Weights<F>; see float_dot.cuh and fma_dot.cuh.
 #pragma once
 #include "cuda/device/loads.cuh"
+#include "cuda/device/math.cuh"
 #include "quant/formats.h"
 
 namespace chaski {
@@ -49,31 +53,65 @@ struct Words {
 template <class F>
 struct Weights;
 
+// A lane of a kernel for weights of format F. All 32 lanes of a warp construct it together, because
+// a table in registers is shuffled (in_register).
+template <class F>
+struct LaneOf : Lane {};
+template <class F>
+requires requires { typename Weights<F>::Kept; }
+struct LaneOf<F> : Lane {
+  typename Weights<F>::Kept kept{*this};
+};
+
+// Returns x, and hides from nvcc that x is a constant and the same in all lanes: each gets it from
+// the first of four lanes. nvcc writes constants and uniform registers to registers again and
+// again, 100 times for a group of q4.
+__device__ __forceinline__ uint32_t in_register(uint32_t x) {
+  return __shfl_sync(kAllLanes, x + threadIdx.x % 4, 0, 4);
+}
+
 __device__ __forceinline__ void nibbles(uint32_t x, uint32_t (&w)[2]) {
   w[0] = x & 0x0f0f0f0f, w[1] = x >> 4 & 0x0f0f0f0f;
 }
 
-// Looks eight nibbles up in a table of 16 bytes below 128. The result is in mixed order. If a
-// nibble belongs to the other half of the table, permute_bytes repeats the top bit of a byte, which
-// is zero. So the results of the two halves are combined by or.
-__device__ __forceinline__ void look_up(uint32_t x, const uint32_t (&table)[4], uint32_t (&w)[2]) {
-  const uint32_t other = x ^ 0x88888888;
-  w[0] = permute_bytes(table[0], table[1], x) | permute_bytes(table[2], table[3], other);
-  w[1] =
-      permute_bytes(table[0], table[1], x >> 16) | permute_bytes(table[2], table[3], other >> 16);
-}
-// Looks four nibbles up in a table of 16 signed bytes: in both halves, then selects by a mask of
-// the nibbles that are 8 or more.
-__device__ __forceinline__ uint32_t look_up_signed(uint32_t x, const uint32_t (&table)[4]) {
-  const uint32_t low = x & 0x7777,
-                 upper = (permute_bytes(0x80808080, 0, x & 0x8888) & 0x01010101) * 255;
-  return (permute_bytes(table[0], table[1], low) & ~upper) |
-         (permute_bytes(table[2], table[3], low) & upper);
-}
+template <const auto& kBytes, int kFirst>
+constexpr uint32_t kFourBytes = uint8_t(kBytes[kFirst]) |
+                                uint32_t(uint8_t(kBytes[kFirst + 1])) << 8 |
+                                uint32_t(uint8_t(kBytes[kFirst + 2])) << 16 |
+                                uint32_t(uint8_t(kBytes[kFirst + 3])) << 24;
 
-constexpr uint32_t four_bytes(const auto* table, int i) {
-  return uint8_t(table[i]) | uint32_t(uint8_t(table[i + 1])) << 8 |
-         uint32_t(uint8_t(table[i + 2])) << 16 | uint32_t(uint8_t(table[i + 3])) << 24;
+// A table of 16 bytes for nibbles. Every other word is an immediate operand of the look-up.
+template <const auto& kBytes>
+struct NibbleTable {
+  uint32_t first = in_register(kFourBytes<kBytes, 0>), third = in_register(kFourBytes<kBytes, 8>);
+  __device__ __forceinline__ uint32_t word(int i) const {
+    return i == 0   ? first
+           : i == 1 ? kFourBytes<kBytes, 4>
+           : i == 2 ? third
+                    : kFourBytes<kBytes, 12>;
+  }
+};
+// Looks eight nibbles up in the halves of a table. The results are in mixed order. If a nibble
+// belongs to the other half, permute_bytes repeats the top bit of a byte: the result is 0, or -1 if
+// that byte is negative.
+__device__ __forceinline__ void look_up(uint32_t x, const auto& table, uint32_t (&of_low)[2],
+                                        uint32_t (&of_high)[2]) {
+  const uint32_t other = x ^ 0x88888888;
+  of_low[0] = permute_bytes(table.word(0), table.word(1), x);
+  of_low[1] = permute_bytes(table.word(0), table.word(1), x >> 16);
+  of_high[0] = permute_bytes(table.word(2), table.word(3), other);
+  of_high[1] = permute_bytes(table.word(2), table.word(3), other >> 16);
+}
+// Adds the bytes of two parts. Bytes of `low` that are not negative are zero, or those of `high`
+// are.
+__device__ __forceinline__ void add_parts(const Words (&part)[2], bool negative, Words& w) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t x = part[0].w[i][half], y = part[1].w[i][half];
+      w.w[i][half] = negative ? ((x & 0x7f7f7f7f) + y) ^ (x & 0x80808080) : x | y;
+    }
 }
 
 // The nibbles of the lane's four rows, from one 16-byte load.
@@ -89,10 +127,48 @@ struct NibbleTile {
   }
 };
 
+// Nibbles that are looked up. If kNegative, the first eight bytes of the codebook are negative, and
+// one has been added to the others.
+template <const auto& kCodebook, bool kNegative = false>
+struct NibbleLookUp {
+  static constexpr bool kMixed = true;
+  static constexpr int kParts = 2;
+  struct Kept {
+    NibbleTable<kCodebook> table;
+    __device__ __forceinline__ explicit Kept(const Lane&) {}
+  };
+  static __device__ __forceinline__ void parts(const NibbleCodes& c, int, const auto& l,
+                                               Words (&part)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) look_up(word_of(c.x, i), l.kept.table, part[0].w[i], part[1].w[i]);
+  }
+  static __device__ __forceinline__ void words(const NibbleCodes& c, int sub, const auto& l,
+                                               Words& w) {
+    Words part[2];
+    parts(c, sub, l, part);
+    add_parts(part, kNegative, w);
+  }
+};
+
+// Brings bytes in mixed order back to the order of columns.
+__device__ __forceinline__ void unmix(Words& w) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t mixed[2] = {w.w[i][0], w.w[i][1]};
+    w.w[i][0] = permute_bytes(mixed[0], mixed[1], 0x6420),
+    w.w[i][1] = permute_bytes(mixed[0], mixed[1], 0x7531);
+  }
+}
+
 // Codes in two planes: the low bits and the high bits, or the first and the last 16 columns.
 struct TwoPlanes {
   uint4 low, high;
 };
+// Byte i of x as a float.
+__device__ __forceinline__ float float_of_byte(uint32_t x, int i) {
+  return __uint_as_float(__byte_perm(x, 0x4b000000, 0x7650 | i)) - 0x1p23f;
+}
+
 // Joins nibbles with a plane of fifth bits: bit g of byte 4r + k belongs to row r, column 4g + k.
 __device__ __forceinline__ void five_bits(const TwoPlanes& c, const Lane& l, Words& w) {
 #pragma unroll

@@ -7,21 +7,15 @@
 
 namespace chaski {
 
-__device__ __forceinline__ void look_up_iq4(uint32_t x, uint32_t (&w)[2]) {
-  constexpr uint32_t t0 = four_bytes(kIq4Codebook, 0), t1 = four_bytes(kIq4Codebook, 4),
-                     t2 = four_bytes(kIq4Codebook, 8), t3 = four_bytes(kIq4Codebook, 12);
-  const uint32_t table[4] = {t0, t1, t2, t3};
-  w[0] = look_up_signed(x, table), w[1] = look_up_signed(x >> 16, table);
-}
+inline constexpr auto kIq4Table = [] {
+  auto table = std::to_array(kIq4Codebook);
+  for (size_t i = 8; i < 16; ++i) ++table[i];
+  return table;
+}();
 
 template <>
-struct Weights<IQ4_NL> : NibbleTile {
-  static constexpr bool kMixed = true;
+struct Weights<IQ4_NL> : NibbleTile, NibbleLookUp<kIq4Table, true> {
   using Scales = Weights<Q4_0>::Scales;
-  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) look_up_iq4(word_of(c.x, i), w.w[i]);
-  }
   static __device__ __forceinline__ Scales load_scales(const void*, const IQ4_NL::Tile& tile, int,
                                                        int quad) {
     return {load8(tile.d + 4 * quad)};
@@ -32,8 +26,7 @@ struct Weights<IQ4_NL> : NibbleTile {
 };
 
 template <>
-struct Weights<IQ4_XS> {
-  static constexpr bool kMixed = true;
+struct Weights<IQ4_XS> : NibbleLookUp<kIq4Table, true> {
   using Codes = NibbleCodes;
   struct Scales {
     uint2 d;
@@ -41,10 +34,6 @@ struct Weights<IQ4_XS> {
   };
   static __device__ __forceinline__ Codes load(const IQ4_XS::Tile& tile, int sub, const Lane& l) {
     return {load_once(tile.q[sub] + 64 * l.t + 16 * l.quad)};
-  }
-  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) look_up_iq4(word_of(c.x, i), w.w[i]);
   }
   static __device__ __forceinline__ Scales load_scales(const void*, const IQ4_XS::Tile& tile,
                                                        int sub, int quad) {
@@ -63,7 +52,6 @@ struct Weights<IQ4_XS> {
 
 template <class F>
 struct WeightsIq3 {
-  static constexpr bool kMixed = true;
   using Codes = NibbleCodes;
   struct Scales {
     uint2 d;
@@ -71,13 +59,6 @@ struct WeightsIq3 {
   };
   static __device__ __forceinline__ Codes load(const Iq3Tile& tile, int sub, const Lane& l) {
     return {load_once(tile.q[sub] + 64 * l.t + 16 * l.quad)};
-  }
-  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-    constexpr uint32_t t0 = four_bytes(F::kCodebook, 0), t1 = four_bytes(F::kCodebook, 4),
-                       t2 = four_bytes(F::kCodebook, 8), t3 = four_bytes(F::kCodebook, 12);
-    const uint32_t table[4] = {t0, t1, t2, t3};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) look_up(word_of(c.x, i), table, w.w[i]);
   }
   static __device__ __forceinline__ Scales load_scales(const void*, const Iq3Tile& tile, int sub,
                                                        int quad) {
@@ -91,10 +72,11 @@ struct WeightsIq3 {
     }
   }
 };
+// nvcc's host pass takes no codebook that depends on a parameter, so each names its own.
 template <>
-struct Weights<IQ3_S> : WeightsIq3<IQ3_S> {};
+struct Weights<IQ3_S> : WeightsIq3<IQ3_S>, NibbleLookUp<IQ3_S::kCodebook> {};
 template <>
-struct Weights<IQ3_XXS> : WeightsIq3<IQ3_XXS> {};
+struct Weights<IQ3_XXS> : WeightsIq3<IQ3_XXS>, NibbleLookUp<IQ3_XXS::kCodebook> {};
 
 // Looks four bytes below 8 up in a table of eight bytes.
 __device__ __forceinline__ uint32_t look_up_bytes(uint32_t x, uint32_t low, uint32_t high) {
@@ -113,7 +95,7 @@ struct WeightsIq2 {
     return {load_two_bits(tile, sub, l), load_once(tile.high[sub] + 16 * l.quad)};
   }
   static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
-    constexpr uint32_t low = four_bytes(F::kCodebook, 0), high = four_bytes(F::kCodebook, 4);
+    constexpr uint32_t low = kFourBytes<F::kCodebook, 0>, high = kFourBytes<F::kCodebook, 4>;
     Weights<Q3_K>::words(c, sub, l, w);
 #pragma unroll
     for (int i = 0; i < 4; ++i)

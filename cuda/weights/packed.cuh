@@ -5,23 +5,13 @@
 
 namespace chaski {
 
-__device__ __forceinline__ void look_up_fp4(uint32_t x, uint32_t (&w)[2]) {
-  constexpr uint32_t t0 = four_bytes(kFp4Codebook, 0), t1 = four_bytes(kFp4Codebook, 4),
-                     t2 = four_bytes(kFp4Codebook, 8), t3 = four_bytes(kFp4Codebook, 12);
-  const uint32_t table[4] = {t0, t1, t2, t3};
-  look_up(x, table, w);
-}
+inline constexpr auto kFp4Table = std::to_array(kFp4Codebook);
 
 template <>
-struct Weights<MXFP4> : NibbleTile {
-  static constexpr bool kMixed = true;
+struct Weights<MXFP4> : NibbleTile, NibbleLookUp<kFp4Table> {
   struct Scales {
     uint32_t e;
   };
-  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) look_up_fp4(word_of(c.x, i), w.w[i]);
-  }
   static __device__ __forceinline__ Scales load_scales(const void*, const MXFP4::Tile& tile, int,
                                                        int quad) {
     return {load4(tile.e + 4 * quad)};
@@ -45,14 +35,10 @@ struct Weights<NVFP4> {
   static __device__ __forceinline__ Codes load(const NVFP4::Tile& tile, int sub, const Lane& l) {
     return {load_once(tile.q[sub % 2] + 64 * l.t + 16 * l.quad)};
   }
-  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t mixed[2];
-      look_up_fp4(word_of(c.x, i), mixed);
-      w.w[i][0] = permute_bytes(mixed[0], mixed[1], 0x6420),
-      w.w[i][1] = permute_bytes(mixed[0], mixed[1], 0x7531);
-    }
+  using Kept = Weights<MXFP4>::Kept;
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const auto& l, Words& w) {
+    Weights<MXFP4>::words(c, sub, l, w);
+    unmix(w);
   }
   static __device__ __forceinline__ Scales load_scales(const void*, const NVFP4::Tile& tile,
                                                        int sub, int quad) {
@@ -82,7 +68,8 @@ struct Weights<NVFP4S> : NibbleTile {
   static __device__ __forceinline__ Codes load(const NVFP4S::Tile& tile, int sub, const Lane& l) {
     return Weights<NVFP4>::load(tile, sub, l);
   }
-  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+  using Kept = Weights<NVFP4>::Kept;
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const auto& l, Words& w) {
     Weights<NVFP4>::words(c, sub, l, w);
   }
   static __device__ __forceinline__ Scales load_scales(const void* strip, const NVFP4S::Tile& tile,
