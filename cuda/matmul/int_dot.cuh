@@ -16,8 +16,8 @@
 // Several tokens. Columns are tokens, and a lane adds up (four rows) x (tokens 2t, 2t+1). The lane
 // that owns a block unpacks its scales as above and passes them on by shuffles.
 //
-// Instructions for a group and warp (4.25-bit q4: 4 KB of codes) and one token, nvcc 13, sm_90: about
-// 590, of which 336 are for the integer pipe.
+// Instructions for a group and warp (4.25-bit q4: 4 KB of codes), nvcc 13, sm_90: about 590 for one
+// token, of which 336 are for the integer pipe, and 1440 for 16 tokens.
 #pragma once
 #include "cuda/device/mma.cuh"
 #include "cuda/device/order.h"
@@ -241,15 +241,29 @@ __device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2],
 }
 
 // Up to 8 kTiles tokens of one group of activations (ActsView::at() in operand.h), from
-// `first_token` of the group on.
+// `first_token` of the group on. A lane reads words of token 8n + g and scales of tokens 8n + 2t,
+// 8n + 2t + 1. Their distances from the first activation of a block are the same in all blocks, and
+// all lanes have the same blocks. So a load takes no instruction for its address.
 template <int kTiles>
 struct TokenTiles {
-  const Act* acts;
-  int width, first_token;
-  __device__ __forceinline__ const Act& at(int block, int token) const {
+  const std::byte* acts;
+  int block_bytes;
+  uint32_t words[kTiles], scales[kTiles][2];
+  __device__ __forceinline__ TokenTiles(const ActsView& view, int64_t token, const Lane& l)
+      : acts(reinterpret_cast<const std::byte*>(view.group(token / kGroup))),
+        block_bytes(int(view.width(token / kGroup)) * int(sizeof(Act))) {
+    const int first = int(token % kGroup), last = block_bytes - int(sizeof(Act));
     // a token past the last is computed, but never written
-    const int r = first_token + token < width ? first_token + token : width - 1;
-    return acts[int64_t(block) * width + r];
+    auto place = [&](int t) { return uint32_t(min((first + t) * int(sizeof(Act)), last)); };
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      words[n] = place(8 * n + l.g);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) scales[n][j] = place(8 * n + 2 * l.t + j);
+    }
+  }
+  __device__ __forceinline__ const Act& at(int block, uint32_t place) const {
+    return *reinterpret_cast<const Act*>(acts + int64_t(block) * block_bytes + place);
   }
 };
 
@@ -272,9 +286,9 @@ __device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const S
     ActScales<F> a[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      x[n] = act_words<F>(tokens.at(first + b, 8 * n + l.g), l.t);
+      x[n] = act_words<F>(tokens.at(first + b, tokens.words[n]), l.t);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) a[n][j].load(tokens.at(first + b, 8 * n + 2 * l.t + j));
+      for (int j = 0; j < 2; ++j) a[n][j].load(tokens.at(first + b, tokens.scales[n][j]));
     }
     const RowScales r = scales_of_block<F>(mine, b);
     Words w;
