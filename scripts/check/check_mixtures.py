@@ -5,7 +5,7 @@
 
 For the GGUF file of each golden model (or of the named ones), and for each mixture of chaski, compares the format of every
 tensor with `LLAMA_QUANTIZE --dry-run`. Prints the differences, and the files that one of the two refuses. Fails if there is
-a difference. Needs the gguf package and a build of llama.cpp (tried: b11739).
+a difference, or nothing to compare. Needs the gguf package and a build of llama.cpp (tried: b11739).
 """
 import os
 import re
@@ -55,6 +55,8 @@ def main():
             if isinstance(theirs, str) or isinstance(ours, str):
                 refused.setdefault(name, ours if isinstance(ours, str) else theirs)
                 continue
+            if not theirs.keys() & ours.keys():
+                sys.exit(f"check_mixtures: {name} {mixture}: no tensor that both list, expected the lines of {sys.argv[1]} --dry-run")
             # llama.cpp writes weights that chaski does not keep, because no model reads them.
             wrong = [f"{k} {ours[k]}, expected {v}" for k, v in theirs.items() if k in ours and ours[k] != v]
             equal, differ = equal + (not wrong), differ + bool(wrong)
@@ -63,6 +65,9 @@ def main():
     for name, line in refused.items():
         print(f"{name} is refused: {line}")
     print(f"{equal} files are equal, {differ} differ, {len(refused)} models are refused")
+    if not equal + differ:
+        sys.exit("check_mixtures: nothing was compared, expected names of tests/golden/models with a model.gguf"
+                 " that both programs can read")
     sys.exit(differ > 0)
 
 
