@@ -155,7 +155,6 @@ SHIM_TEST_KERNELS := $(TEST_KERNELS:%=$(BUILD)/shim/%.o)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
 $(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-O1) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
-$(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(BUILD)/tests/cuda/unit.o: Makefile
 
 # Slow ones first, so that all cores finish at about the same time.
 SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu
@@ -166,6 +165,7 @@ LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cpp,$(BUILD)/%.o,$(fil
 MAIN_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(MAIN_SRC))) $(filter $(BUILD)/main/%,$(UNIT_OBJ)) \
   $(BUILD)/main/serve/page_files.o $(BUILD)/main/api/openapi_file.o
 TEST_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(TEST_SRC))) $(filter $(BUILD)/tests/%,$(UNIT_OBJ))
+$(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)): Makefile
 
 all: $(BUILD)/chaski
 
