@@ -171,9 +171,7 @@ Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_devi
     fail(Exit::usage, "--expert-memory is for one rank, found {}", o.link->ranks());
   if (model.row_columns > 0)
     fail(Exit::usage, "a draft head is computed by one rank, expected a model");
-  if (!o.rank_speeds.empty() && int(o.rank_speeds.size()) != o.link->ranks())
-    fail(Exit::usage, "--rank-speeds has {} numbers, expected {}, one for each machine",
-         o.rank_speeds.size(), o.link->ranks());
+  if (!o.rank_speeds.empty()) expect_rank_speeds(o.rank_speeds, o.link->ranks());
   Placement p = on_cpu(model, o, "");
   p.stages[0].other = [](const StageSetup& s, Layers layers) {
     // Ranks that are threads of one process each need their own crew.
@@ -355,6 +353,12 @@ Placement settle(Model& model, const EngineOptions& o, const std::string& path) 
   Placement placement = place(model, o);
   model.expect_sessions(placement.context);  // a device may have room for less
   return placement;
+}
+
+void expect_rank_speeds(const std::vector<double>& speeds, int ranks) {
+  if (int(speeds.size()) != ranks)
+    fail(Exit::usage, "--rank-speeds has {} numbers, expected {}, one for each machine",
+         speeds.size(), ranks);
 }
 
 std::unique_ptr<RankShare> share_of(const EngineOptions& o) {

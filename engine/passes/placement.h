@@ -68,6 +68,9 @@ int thread_count(const EngineOptions& options);
 // throws. `path` is for error messages.
 Placement settle(Model& model, const EngineOptions& options, const std::string& path);
 
+// Throws Error(usage) unless EngineOptions::rank_speeds has a number for each rank.
+void expect_rank_speeds(const std::vector<double>& speeds, int ranks);
+
 // The part of this rank of options.link; null without one.
 std::unique_ptr<RankShare> share_of(const EngineOptions& options);
 

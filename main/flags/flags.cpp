@@ -71,7 +71,9 @@ Flag& Flag::model() {
   listed_->model = true;
   return *this;
 }
-Flag& Flag::hosts() { return listed_->hosts = true, *this; }
+Flag& Flag::hosts(std::function<void()> check) {
+  return listed_->check_hosts = std::move(check), *this;
+}
 Flag& Flag::hub() { return listed_->fetches = true, *this; }
 Flag& Flag::knows(std::vector<std::string> values) {
   listed_->values = std::move(values);
@@ -508,8 +510,10 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
       flag.by_config = defaults.lines.contains(flag.name()),
       flag.unnamed = flag.name() == "--prompt" && typed.has_unnamed_prompt();
     for (const ListedFlag& flag : command.manual.flags)
-      if (flag.hosts && command.app.get_option(flag.name())->count() > 0)
+      if (flag.check_hosts && command.app.get_option(flag.name())->count() > 0) {
+        flag.check_hosts();
         start_on_hosts(*flag.text, wants_terminal(command.app));
+      }
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
     put_models_taken();

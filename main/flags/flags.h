@@ -28,9 +28,10 @@ struct ListedFlag {
   bool required = false, repeats = false, model = false;
   bool fetches = false;         // the value is a model that is downloaded if it is not here
   std::string* text = nullptr;  // the variable of a flag with one text
-  bool hosts = false;           // names the machines on which the command starts
-  bool by_config = false;       // its value comes from the config file
-  bool unnamed = false;         // its value was typed without its name
+  // Of a flag that names the machines on which the command starts: refuses others of its flags.
+  std::function<void()> check_hosts = {};
+  bool by_config = false;  // its value comes from the config file
+  bool unnamed = false;    // its value was typed without its name
 
   std::string name() const { return names.empty() ? position : names.back(); }
 };
@@ -69,8 +70,10 @@ class Flag {
   // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
-  Flag& hosts();  // names of machines, on which the command starts (ranks.h)
-  Flag& hub();    // a model of the hub, which is downloaded and replaced with its path
+  // Names of machines, on which the command starts (ranks.h). Before that it calls `check`, which
+  // throws Error(usage) if another flag does not suit them.
+  Flag& hosts(std::function<void()> check);
+  Flag& hub();  // a model of the hub, which is downloaded and replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
   // `instead` says what is expected in place of a name that it knows, and "" for other names.
   Flag& one_of(std::vector<std::string> names, std::string (*instead)(std::string) = nullptr);

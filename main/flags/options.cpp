@@ -9,6 +9,7 @@
 
 #include "engine/measure/kv_loss.h"
 #include "engine/measure/perplexity.h"
+#include "engine/passes/placement.h"
 #include "engine/session/follow.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
 #include "main/flags/formats.h"
@@ -203,7 +204,7 @@ void ModelFlags::declare_hosts(Flags& flags) {
       .add("--hosts", hosts,
            "compute the model together with other machines: this one and the others, such as a,b; "
            "mpirun starts chaski there (docs/fleet.md)")
-      .hosts()
+      .hosts([this] { check_rank_speeds(); })
       .type("HOST,...");
   flags
       .add("--rank-speeds", rank_speeds,
@@ -221,14 +222,19 @@ std::vector<double> speeds_of(const std::string& text) {
     end = std::min(text.find(',', at), text.size());
     const auto speed = number_of<double>(text.substr(at, end - at));
     if (!speed || !(*speed > 0 && *speed < 1e6))
-      wrong_flag("--rank-speeds",
-                 refusal(escaped(text), "a positive number for each machine, such as 2,1"));
+      fail(Exit::usage, "--rank-speeds {}",
+           refusal(escaped(text), "a positive number for each machine, such as 2,1"));
     speeds.push_back(*speed);
   }
   return speeds;
 }
 
 }  // namespace
+
+void ModelFlags::check_rank_speeds() const {
+  if (!rank_speeds.empty())
+    expect_rank_speeds(speeds_of(rank_speeds), 1 + int(std::ranges::count(hosts, ',')));
+}
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
   EngineOptions options = engine;

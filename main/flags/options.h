@@ -29,6 +29,7 @@ struct ModelFlags {
   void declare(Flags& flags, std::vector<std::string>& models);
   void declare_running(Flags& flags, Kv kvs = Kv::one);  // all flags but --model and --tokenizer
   void declare_hosts(Flags& flags);
+  void check_rank_speeds() const;  // against --hosts
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };

@@ -91,6 +91,13 @@ TEST_CASE("cli/hosts: wrong names, and commands that do not take them") {
   for (const std::string hosts : {"a,", "", "-oProxyCommand=x", "a b", "a,:"})
     check_one_line(chaski_run(run_story({"--hosts", hosts})), int(Exit::usage),
                    "--hosts is \"" + hosts + "\", expected names of machines, such as a,b");
+  // Before mpirun starts, so also where it is not installed.
+  for (const auto& [speeds, error] : std::vector<std::pair<std::string, std::string>>{
+           {"1,2,3", "--rank-speeds has 3 numbers, expected 2, one for each machine"},
+           {"1", "--rank-speeds has 1 numbers, expected 2, one for each machine"},
+           {"1,x", "--rank-speeds is \"1,x\", expected a positive number for each machine"}})
+    check_one_line(chaski_run(run_story({"--hosts", "a,b", "--rank-speeds", speeds})),
+                   int(Exit::usage), error);
   const Outcome help = chaski_run({"run", "--hosts", "a,b", "--help"});
   CHECK(help.status == 0);
   CHECK(contains(help.out, "--hosts"));
