@@ -111,10 +111,11 @@ class Chat {
   // chat_settings.cpp: slash commands about the model and the settings
   void change_model(const std::string& name);
   void set(const std::string& text);
+  static constexpr const char* kSystem = "system";  // /set takes it, too; it is no setting
   std::string shown_model() const;
   std::string lasting_name() const;
   static std::string read_setting(GenerationFlags& settings, const std::string& typed,
-                                  const std::string& value);
+                                  const std::string& value, Typed where);
   void change_settings(const Settings& changes, Typed where = Typed::here);
   void put_other_model(const std::string& saved, const std::string& path) const;
   void take_settings(Settings saved, const std::string& path);

@@ -143,7 +143,7 @@ std::vector<LineEditor::Completion> Chat::completions(const std::string& typed) 
     GenerationFlags settings = settings_;
     if (argument.starts_with("NAME")) {
       offer(front, names_of_flags([&](Flags& flags) { settings.declare_settings(flags); }));
-      offer(front, {"system"});
+      offer(front, {kSystem});
     }
   }
   std::erase_if(all, [](const auto& one) { return one.line.ends_with(kStatesEnding); });

@@ -143,14 +143,14 @@ void Chat::set(const std::string& text) {
   const std::string name = pair.substr(0, end), value = pair.substr(begin);
   if (value.empty())
     fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
-  if (flag_of(name) == "--system") return set_system(value);
+  if (flag_of(name) == flag_of(kSystem)) return set_system(value);
   change_settings({{name, value}});
   show_settings();
 }
 
 // Reads one setting. Returns its long name.
 std::string Chat::read_setting(GenerationFlags& settings, const std::string& typed,
-                               const std::string& value) {
+                               const std::string& value, Typed where) {
   const std::string flag = flag_of(typed);
   std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
   if (value == kNothing) {
@@ -159,8 +159,9 @@ std::string Chat::read_setting(GenerationFlags& settings, const std::string& typ
   }
   std::vector<std::string> words;
   for (const std::string& each : values_of(flag, value)) words.insert(words.end(), {flag, each});
-  const std::vector<std::string> names =
-      read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
+  const std::vector<std::string> others(where == Typed::here ? 1 : 0, kSystem);
+  const std::vector<std::string> names = read_flags(
+      "/set", words, [&](Flags& flags) { settings.declare_settings(flags); }, others);
   if (!names.empty()) name = names[0];
   if (name == "seed") settings.choose_seed();
   if (std::ranges::count(kForms, name) > 0)
@@ -176,7 +177,7 @@ void Chat::change_settings(const Settings& changes, Typed where) {
   Settings changed = changed_;
   try {
     for (const auto& [typed, value] : changes) {
-      const std::string name = read_setting(settings, typed, value);
+      const std::string name = read_setting(settings, typed, value, where);
       changed[name] = value;
     }
     settings.check();

@@ -206,8 +206,10 @@ std::vector<std::string> flags_of(const CLI::App& command) {
 // habits and the flags of other commands are known for a suggestion.
 class CommandWords {
  public:
-  CommandWords(const CLI::App& command, std::vector<std::string> words)
-      : command_(command), words_(std::move(words)) {}
+  // Errors name `others`, too: settings that the caller takes itself.
+  CommandWords(const CLI::App& command, std::vector<std::string> words,
+               std::vector<std::string> others = {})
+      : command_(command), words_(std::move(words)), others_(std::move(others)) {}
 
   // The given flags by their long names, each with its value; a list has its first one.
   const std::map<std::string, std::string>& given() const { return given_; }
@@ -352,7 +354,9 @@ class CommandWords {
 
   [[noreturn]] void refuse(std::string name) {
     const bool in_chat = command_.get_name().starts_with('/');
-    std::string likely = likely_name(name, flags_of(command_));
+    std::vector<std::string> known = flags_of(command_);
+    for (const std::string& other : others_) known.push_back("--" + other);
+    std::string likely = likely_name(name, known);
     if (in_chat)  // settings are typed without dashes
       for (std::string* word : {&name, &likely})
         word->erase(0, std::min(word->find_first_not_of('-'), word->size()));
@@ -373,15 +377,15 @@ class CommandWords {
 
   // "temp, top-k, ...": the flags without dashes.
   std::string settings() const {
-    std::string names;
+    std::vector<std::string> names;
     for (const CLI::Option* flag : command_.get_options())
-      for (const std::string& name : flag->get_lnames())
-        names += (names.empty() ? "" : ", ") + name;
-    return names;
+      names.insert(names.end(), flag->get_lnames().begin(), flag->get_lnames().end());
+    names.insert(names.end(), others_.begin(), others_.end());
+    return fmt::format("{}", fmt::join(names, ", "));
   }
 
   const CLI::App& command_;
-  std::vector<std::string> words_, out_, notes_, replacements_;
+  std::vector<std::string> words_, others_, out_, notes_, replacements_;
   std::vector<std::string> bare_;     // words that are neither flags nor their values
   std::vector<std::string> unnamed_;  // the same of a command without positional arguments
   bool has_unnamed_prompt_ = false;
@@ -552,7 +556,8 @@ std::vector<Manual> manuals() {
 }
 
 std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
-                                    const std::function<void(Flags&)>& declare) {
+                                    const std::function<void(Flags&)>& declare,
+                                    const std::vector<std::string>& others) {
   CLI::App app;
   CLI::App* command = app.add_subcommand(name);
   command->set_help_flag();
@@ -560,7 +565,7 @@ std::vector<std::string> read_flags(const std::string& name, std::vector<std::st
   Flags flags(*command, manual);
   declare(flags);
   const std::string after_dashes = word_after_dashes(words);
-  CommandWords typed(*command, std::move(words));
+  CommandWords typed(*command, std::move(words), others);
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
   parse(app, *command, manual, std::move(words), after_dashes);

@@ -127,9 +127,11 @@ class Flags {
 };
 
 // Parses words that do not come from the command line as flags of a command `name`. Returns the
-// long names of the given flags, without dashes. Throws Error(usage).
+// long names of the given flags, without dashes. Throws Error(usage), whose lists of names also
+// have `others`: names that the caller takes itself.
 std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
-                                    const std::function<void(Flags&)>& declare);
+                                    const std::function<void(Flags&)>& declare,
+                                    const std::vector<std::string>& others = {});
 
 // The long names of all declared flags, without dashes.
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);

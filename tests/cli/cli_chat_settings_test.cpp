@@ -107,6 +107,19 @@ TEST_CASE("cli/chat /set: wrong values change nothing and say what is expected")
   // The system message.
   const Outcome system = lines({}, "/set system Be a cat.\n/system\n/set system \"\"\n/system\n");
   CHECK_MESSAGE(system.error_says("Be a cat.\nthere is no system message\n"), system.err);
+  // It is among the names of a refusal, and has no other ones: --system-prompt is a flag only.
+  for (const auto& [typed, error] : std::vector<std::pair<std::string, std::string>>{
+           {"system-prompt", "/set has no setting system-prompt, expected one of stop, "},
+           {"sys", "/set has no setting sys, expected one of stop, "},
+           {"-sys", "/set has no setting sys, expected one of stop, "},
+           {"zzzzzz", "/set has no setting zzzzzz, expected one of stop, "},
+           {"sytem", "/set has no setting sytem, did you mean system?"}}) {
+    const Outcome wrong = lines({}, "/set " + typed + " Be a cat.\n/system\n");
+    CHECK(wrong.status == int(Exit::usage));
+    CHECK_MESSAGE(wrong.error_says("chaski: error: " + error), wrong.err);
+    CHECK_MESSAGE((contains(error, "did you mean") || wrong.error_says(", system\n")), wrong.err);
+    CHECK_MESSAGE(wrong.error_says("there is no system message\n"), wrong.err);
+  }
 }
 
 TEST_CASE("cli/chat: a saved conversation holds the text of a grammar and opens no file") {
