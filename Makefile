@@ -460,6 +460,7 @@ help:
 	@echo "make install      program, man pages, completions and units for systemd; PREFIX=/usr/local DESTDIR="
 	@echo "make deb          a Debian package of them, in build/deb"
 	@echo "make dist         a tar, a Debian package and a Python wheel that need only libc, in build/static/dist or, if zig is there, build/static-zig/dist"
+	@echo "make try-dist     starts each of these packages in an empty Debian 12 (root, debootstrap); make try-deb: that of make deb"
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
@@ -489,13 +490,15 @@ deb: $(BUILD)/chaski
 	rm -rf $(DEB)
 	$(INSTALL)
 	scripts/package/deb.sh $(DEB)
+try-deb: deb
+	scripts/package/try_dist.sh $(DEB)
 
 # Packages that need only libc: a static build. If zig is there (pip install ziglang; ZIG_PYTHON names the Python that has it), it builds
 # for glibc 2.28, otherwise the program needs the glibc of this machine. nvcc uses g++, and the two cannot be linked together. try-dist
-# starts each package in an empty system (root, debootstrap).
+# and try-deb start each package in an empty system (root, debootstrap).
 ZIG_PYTHON ?= python3
 ZIG       = $(if $(filter 1,$(CUDA)),,$(shell $(ZIG_PYTHON) -m ziglang version >/dev/null 2>&1 && echo CXX=scripts/package/zig_cxx))
-.PHONY: dist try-dist
+.PHONY: dist try-dist try-deb
 ifeq ($(STATIC),1)
 DIST     := $(BUILD)/dist
 dist: override DESTDIR = $(DIST)/root

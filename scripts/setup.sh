@@ -3,7 +3,7 @@
 # dnf. On other systems it only names missing headers.
 #   --dev    also packages for make format, make neon, make fuzz, make deb and make dist.
 #            The tests of man pages, units and completions need them too.
-#            Not for make neon on Fedora, whose cross compiler comes without libstdc++.
+#            Not for make neon and make dist on Fedora: its cross compiler comes without libstdc++, its libraries without archives.
 #   --mpi    also OpenMPI, for runs on several machines
 #   --print  only print the names of the packages; --print fedora and --print debian: of that system
 set -eu
