@@ -8,9 +8,8 @@
 
 namespace chaski {
 
-// What Session::pooled() returns, bit for bit. The text is read in portions, with passes of other
-// requests between them. Once `gone` is set, the rest of the text is not read. Throws what
-// Session::hidden() throws.
+// What Session::pooled() returns, bit for bit. The text is read by read_aside() (reading_aside.h).
+// Once `gone` is set, the rest is not read and the result is empty.
 std::vector<float> embedding(Inbox& inbox, std::span<const TokenId> tokens,
                              const std::atomic<bool>& gone);
 

@@ -83,9 +83,9 @@ void Inbox::run(const std::function<void(Engine& engine)>& work) {
   done.get();
 }
 
-void Inbox::read(const Reading& work) {
+void Inbox::read(const Reading& work, const std::atomic<bool>& gone) {
   std::list<Reader> mine;
-  std::future<void> over = mine.emplace_back(work).over.get_future();
+  std::future<void> over = mine.emplace_back(work, gone).over.get_future();
   {
     const std::scoped_lock lock(mutex_);
     readers_.splice(readers_.end(), mine);
@@ -220,7 +220,8 @@ void Inbox::read_portion() {
   {
     const std::scoped_lock lock(mutex_);
     if (readers_.empty()) return;
-    first.splice(first.end(), readers_, readers_.begin());
+    const auto gone = std::ranges::find_if(readers_, [](const Reader& r) { return r.gone.load(); });
+    first.splice(first.end(), readers_, gone == readers_.end() ? readers_.begin() : gone);
   }
   Reader& reader = first.front();
   try {

@@ -104,13 +104,14 @@ class Inbox {
   void run(const std::function<void(Engine& engine)>& work);
   // Calls `work` like run(), once between two passes, until it returns `last`. It reads at most
   // `most` tokens a call in a session of its own: as many as the time between two tokens of the
-  // requests allows. Works of several threads take turns. After a throw it is not called again.
+  // requests allows. Works of several threads take turns; one whose `gone` is set comes first, to
+  // end. After a throw it is not called again.
   struct Portion {
     int tokens;  // that were read
     bool last;
   };
   using Reading = std::function<Portion(Engine& engine, int most)>;
-  void read(const Reading& work);
+  void read(const Reading& work, const std::atomic<bool>& gone);
   // As they were after the last pass. They never wait for a pass.
   Counts counts() const;
   Facts facts() const;
@@ -139,6 +140,7 @@ class Inbox {
   std::vector<std::packaged_task<void()>> tasks_;  // of run()
   struct Reader {
     const Reading& work;
+    const std::atomic<bool>& gone;
     std::promise<void> over = {};
   };
   std::list<Reader> readers_;  // of read(), the next one in front

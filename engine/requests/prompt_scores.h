@@ -9,9 +9,8 @@
 namespace chaski {
 
 // Element i is that of tokens[i + 1] after the tokens before it, with the `most` most probable
-// tokens. The prompt is read in portions, with passes of other requests between them; its pages
-// stay in the prefix index. Once `gone` is set, the rest is not read and the result is shorter.
-// Throws what Session::extend() throws.
+// tokens. The prompt is read by read_aside() (reading_aside.h). Once `gone` is set, the rest is not
+// read and the result is shorter.
 std::vector<LogProbabilities> prompt_scores(Inbox& inbox, std::span<const TokenId> tokens, int most,
                                             const std::atomic<bool>& gone);
 

@@ -48,4 +48,9 @@ ApiError too_long(int prompt_tokens, int context) {
   return error;
 }
 
+ApiError time_is_over() {
+  return {503, "unavailable_error", "time_is_over",
+          fmt::format("{} before the result was complete", kTimeIsOver)};
+}
+
 }  // namespace chaski

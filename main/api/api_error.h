@@ -30,5 +30,9 @@ struct ApiError : std::runtime_error {
 ApiError api_error_of(const Error& error);
 // 400 context_length_exceeded, which names both numbers.
 ApiError too_long(int prompt_tokens, int context);
+// 503 for a result of which there is no part, such as an embedding.
+ApiError time_is_over();
+// Begins the warning or the error of an answer whose time is over.
+constexpr const char* kTimeIsOver = "the time for an answer (--max-seconds of the server) was over";
 
 }  // namespace chaski

@@ -73,6 +73,7 @@ std::vector<std::vector<TokenId>> tokens_of_inputs(const ServedModel& served, co
 std::vector<float> unit_embedding(const ServedModel& served, const std::vector<TokenId>& tokens,
                                   const std::atomic<bool>& gone) {
   std::vector<float> values = served.embed(tokens, gone);
+  if (values.empty()) throw time_is_over();
   double sum = 0;
   for (const float value : values) sum += double(value) * value;
   if (const double length = std::sqrt(sum); length > 0)

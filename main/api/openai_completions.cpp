@@ -118,7 +118,7 @@ class CompletionReply {
       std::vector<LogProbabilities> values = {{std::numeric_limits<double>::quiet_NaN(), {}}};
       std::ranges::move(served_.score(tokens, *asked_.settings.request.scored, reply_.gone()),
                         std::back_inserter(values));
-      values.resize(tokens.size(), values[0]);  // the client has gone
+      if (values.size() < tokens.size()) throw time_is_over();
       prompts_.push_back({tokens, std::move(values), offsets_in(asked_.prompts[i], tokens)});
     }
   }

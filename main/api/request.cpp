@@ -153,9 +153,7 @@ void check_bias(const ServedModel& served, const AnswerSettings& settings) {
 
 void note_cut(const GenerateResult& result, std::vector<std::string>& warnings) {
   if (result.finish == Finish::interrupted)
-    warnings.push_back(
-        "the time for an answer (--max-seconds of the server) was over: it ends "
-        "with the text so far");
+    warnings.push_back(fmt::format("{}: it ends with the text so far", kTimeIsOver));
 }
 
 std::unique_ptr<Conversation> conversation_of(const ServedModel& served,

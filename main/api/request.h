@@ -25,8 +25,8 @@ struct ServedModel {
   // `interrupt` and the functions are used, which the calling thread calls. Many threads may call
   // it at once.
   Conversation::Generate generate;
-  // The embedding of a text; empty: the server does not offer the model for that. Many threads may
-  // call it at once.
+  // embedding() of engine/requests. No function: the server does not offer the model for that. Many
+  // threads may call it at once.
   std::function<std::vector<float>(std::span<const TokenId> tokens, const std::atomic<bool>& gone)>
       embed = {};
   // prompt_scores() of engine/requests. Many threads may call it at once.

@@ -230,6 +230,7 @@ class BatchRun {
     } catch (const ApiError& error) {
       reply.whole(error.status, "", written(openai_error(error)));
     }
+    if (interrupt_) return "";  // not written
     OrderedJson out = {{"id", id}, {"line", line.number}, {"custom_id", nullptr}};
     if (!custom_id.empty()) out["custom_id"] = custom_id;
     OrderedJson body = repeatable(reply.body, id);

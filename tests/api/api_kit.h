@@ -52,6 +52,7 @@ class TestApi {
   ModelWish wish;        // the last one
   std::string unloaded;  // the model that was unloaded last
   bool embeds = false;   // the model is one for embeddings
+  bool late = false;     // the time of a request is over before its prompt is read
   std::optional<int64_t> expires_at;
   std::function<void()> fault = [] {};  // called after the text; may throw
 
@@ -65,11 +66,12 @@ class TestApi {
                               const Sink& sink) { return generate(tokens, o, sink); };
     served->embed = [this](std::span<const TokenId> tokens, const std::atomic<bool>&) {
       prompt = engine()->tokenizer().decode(tokens);
+      if (late) return std::vector<float>();
       return std::vector<float>{3, 0, float(tokens.size()) < 100 ? 4.0f : 0.0f};
     };
-    served->score = [](std::span<const TokenId> tokens, int most, const std::atomic<bool>&) {
+    served->score = [this](std::span<const TokenId> tokens, int most, const std::atomic<bool>&) {
       std::vector<LogProbabilities> scores;
-      for (size_t i = 1; i < tokens.size(); ++i) scores.push_back({-double(i), {}});
+      for (size_t i = 1; i < tokens.size() - size_t(late); ++i) scores.push_back({-double(i), {}});
       if (most > 0)
         for (LogProbabilities& one : scores) one.most = {{tokens[0], one.drawn}};
       return scores;

@@ -107,6 +107,11 @@ TEST_CASE("api/models: embeddings as numbers or base64, of texts or tokens") {
   test.post("/api/embed", {{"model", "story"}, {"input", text}, {"truncate", false}}, 400);
   got = test.post("/api/embeddings", {{"model", "story"}, {"prompt", "A cat."}});
   CHECK(got["embedding"] == json::parse("[0.6,0,0.8]"));
+  // An embedding of a part of the text is none.
+  test.late = true;
+  const json body = {{"model", "story"}, {"input", "A cat."}, {"prompt", "A cat."}};
+  for (const char* path : {"/v1/embeddings", "/api/embed", "/api/embeddings"})
+    CHECK_MESSAGE(contains(test.post(path, body, 503).dump(), "--max-seconds"), path);
 }
 
 TEST_CASE("api/models: a GGUF file's name for its mixture of formats is shown") {

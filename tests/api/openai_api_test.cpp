@@ -174,6 +174,10 @@ TEST_CASE("api/openai: echo with logprobs has those of each prompt, null for its
     CHECK(choice["text"] == prompts[i]);
     CHECK(choice["logprobs"] == whole["choices"][i]["logprobs"]);
   }
+  // Without those of all tokens there is no answer.
+  t.late = true;
+  CHECK(t.post("/v1/completions", body, 503)["error"]["code"] == "time_is_over");
+  CHECK(t.post("/v1/completions", streamed, 503)["error"]["code"] == "time_is_over");
 }
 
 TEST_CASE("api/openai: chat_template_kwargs are variables of the chat template") {

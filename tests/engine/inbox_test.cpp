@@ -158,6 +158,37 @@ TEST_CASE("inbox: grammars, drafts and log probabilities are those of a request 
   }
 }
 
+TEST_CASE(
+    "inbox: texts that are read aside take turns, and one whose reader has gone comes first") {
+  const auto engine = on_two_threads();
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  constexpr size_t kReaders = 4;
+  std::array<std::atomic<bool>, kReaders> gone{};
+  std::vector<size_t> calls;  // of the thread of the passes
+  std::optional<size_t> marked_at;
+  const auto all_came = [&] {
+    std::set<size_t> seen(calls.begin(), calls.end());
+    return seen.size() == kReaders;
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kReaders; ++i)
+    threads.emplace_back([&, i] {
+      inbox.read(
+          [&, i](Engine&, int) -> Inbox::Portion {
+            // The last reader has just had its turn, so it would be the last one again.
+            const bool marks = !marked_at && all_came() && calls.back() == kReaders - 1;
+            calls.push_back(i);
+            if (marks) marked_at = calls.size(), gone[kReaders - 1] = true;
+            return {.tokens = 0, .last = marked_at && calls.size() > *marked_at};
+          },
+          gone[i]);
+    });
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(marked_at);
+  CHECK(calls[*marked_at] == kReaders - 1);
+  CHECK(calls.size() == *marked_at + kReaders);
+}
+
 TEST_CASE("inbox: one that goes away ends its requests with a last event each") {
   const auto engine = on_two_threads();
   std::vector<Record> records(5);

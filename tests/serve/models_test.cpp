@@ -359,6 +359,32 @@ TEST_CASE("serve/models: embeddings are the pooled hidden states, whatever else 
   CHECK(got["data"][0]["embedding"].get<std::vector<float>>() == unit);
 }
 
+TEST_CASE("serve/models: --max-seconds also ends embeddings and the scores of an echoed prompt") {
+  const Serving server(
+      {"--no-log", "--max-seconds", "1", "--embedding-model", "vectors=" + small_model()});
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "The cat sat on the mat. ";
+  json texts = json::array();  // they take several seconds
+  for (int i = 0; i < 2000; ++i) texts.push_back(std::to_string(i) + text);
+  json prompts = json::array();
+  for (int i = 0; i < 256; ++i) prompts.push_back(texts[size_t(i)]);
+  const std::pair<const char*, json> requests[] = {
+      {"/v1/embeddings", {{"input", texts}}},
+      {"/v1/completions",
+       {{"prompt", prompts}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 1}}}};
+  for (const auto& [path, body] : requests) {
+    const auto start = std::chrono::steady_clock::now();
+    const HttpResponse got = server.post(path, body);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    CHECK_MESSAGE(got.status == 503, path);
+    CHECK_MESSAGE(contains(got.body, "--max-seconds"), got.body.substr(0, 200));
+    CHECK_MESSAGE(took.count() < 3, path);
+  }
+  CHECK(soon([&] {  // nothing of them is left
+    return contains(server.get("/metrics").body, "\nchaski_pages_used 0\n");
+  }));
+}
+
 TEST_CASE("serve/models: reading the weights of a file can be watched and stopped") {
   const TempFolder folder;
   EngineOptions options;
