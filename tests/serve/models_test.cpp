@@ -365,20 +365,20 @@ TEST_CASE("serve/models: --max-seconds also ends embeddings and the scores of an
   std::string text;
   for (int i = 0; i < 60; ++i) text += "The cat sat on the mat. ";
   json texts = json::array();  // they take several seconds
-  for (int i = 0; i < 2000; ++i) texts.push_back(std::to_string(i) + text);
-  json prompts = json::array();
-  for (int i = 0; i < 256; ++i) prompts.push_back(texts[size_t(i)]);
+  for (int i = 0; i < 256; ++i) texts.push_back(std::to_string(i) + text);
   const std::pair<const char*, json> requests[] = {
       {"/v1/embeddings", {{"input", texts}}},
-      {"/v1/completions",
-       {{"prompt", prompts}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 1}}}};
+      {"/v1/completions", {{"prompt", texts}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 1}}}};
+  REQUIRE(soon([&] {  // the model is loaded
+    return server.post("/v1/embeddings", {{"input", "A cat."}}).status == 200;
+  }));
   for (const auto& [path, body] : requests) {
     const auto start = std::chrono::steady_clock::now();
     const HttpResponse got = server.post(path, body);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     CHECK_MESSAGE(got.status == 503, path);
     CHECK_MESSAGE(contains(got.body, "--max-seconds"), got.body.substr(0, 200));
-    CHECK_MESSAGE(took.count() < 3, path);
+    CHECK_MESSAGE(took.count() < 5, path);
   }
   CHECK(soon([&] {  // nothing of them is left
     return contains(server.get("/metrics").body, "\nchaski_pages_used 0\n");
