@@ -267,12 +267,13 @@ void answer_llama_completion(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const auto served = model_of(api, body.fields());
   const Field prompt = body.fields()["prompt"];
+  const Spelled as = spelled_in(body.fields(), Spelled::control);
   LlamaAsked asked;
   if (is_one_prompt(prompt)) {
-    asked.prompts = {tokens_of(*served, prompt)};
+    asked.prompts = {tokens_of(*served, prompt, as)};
   } else {
     expect_few_texts(prompt.json().size());
-    for (const Field& one : prompt.items()) asked.prompts.push_back(tokens_of(*served, one));
+    for (const Field& one : prompt.items()) asked.prompts.push_back(tokens_of(*served, one, as));
   }
   answer_text(api, body, *served, std::move(asked), reply);
 }

@@ -260,7 +260,8 @@ void answer_ollama_generate(Api& api, const Call& call, Reply& reply) {
   limit_tokens(api, settings);
   const bool thinks = read_think(fields, served->defaults.thinks);
   if (own.raw || !own.suffix.empty()) {
-    TextRequest request{own.suffix.empty() ? tokens_of(*served, prompt->text(), "prompt")
+    TextRequest request{own.suffix.empty() ? tokens_of(*served, prompt->text(), "prompt",
+                                                       spelled_in(fields, Spelled::control))
                                            : hole_prompt(*served, prompt->text(), own.suffix),
                         std::move(settings)};
     return answer_raw(*served, request, out, body.warnings(), reply);

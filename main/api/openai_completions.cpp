@@ -23,9 +23,11 @@ struct Completion {
   size_t answers() const { return tokens.size() * size_t(n); }
 };
 
-void read_prompts(const ServedModel& served, const Field& prompt, Completion& out) {
+void read_prompts(const ServedModel& served, const Field& fields, Completion& out) {
+  const Field prompt = fields["prompt"];
+  const Spelled as = spelled_in(fields, Spelled::text);
   const auto add = [&](const Field& one) {
-    out.tokens.push_back(tokens_of(served, one));
+    out.tokens.push_back(tokens_of(served, one, as));
     out.prompts.push_back(one.is_text() ? one.text()
                                         : served.engine().tokenizer().decode(out.tokens.back()));
   };
@@ -36,7 +38,7 @@ void read_prompts(const ServedModel& served, const Field& prompt, Completion& ou
 
 Completion read_completion(Api& api, const ServedModel& served, const Field& fields) {
   Completion out;
-  read_prompts(served, fields["prompt"], out);
+  read_prompts(served, fields, out);
   out.settings = read_settings(fields, served.defaults);
   if (const auto format = fields.find("response_format"))
     read_response_format(*format, out.settings);

@@ -238,22 +238,29 @@ GenerateResult complete_text(const ServedModel& served, const TextRequest& reque
   }
 }
 
+Spelled spelled_in(const Field& fields, Spelled otherwise) {
+  const auto parses = fields.find("parse_special");
+  if (!parses) return otherwise;
+  return parses->flag() ? Spelled::control : Spelled::text;
+}
+
 std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
-                               const std::string& path) {
-  std::vector<TokenId> tokens = served.engine().tokenizer().encode_prompt(prompt);
+                               const std::string& path, Spelled as) {
+  std::vector<TokenId> tokens = served.engine().tokenizer().encode_prompt(prompt, as);
   if (tokens.empty())
     refuse_field(path, "is empty and the model has no token that begins a text, expected a text");
   return tokens;
 }
 
-std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
+std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt, Spelled as) {
+  const Tokenizer& tokenizer = served.engine().tokenizer();
   const int last = served.engine().vocab_size() - 1;
-  if (prompt.is_text()) return tokens_of(served, prompt.text(), prompt.path());
+  if (prompt.is_text()) return tokens_of(served, prompt.text(), prompt.path(), as);
   if (prompt.is_object()) {
     if (const auto media = prompt.find("multimodal_data"))
       media->refuse("is given: the model reads text only");
     const Field text = prompt["prompt_string"];
-    return tokens_of(served, text.text(), text.path());
+    return tokens_of(served, text.text(), text.path(), as);
   }
   if (prompt.json().empty()) prompt.wrong("a text or token ids");
   if (std::ranges::none_of(prompt.json(), [](const auto& one) { return one.is_string(); }))
@@ -265,8 +272,9 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt) {
       continue;
     }
     const std::string text = part.text();
-    const std::vector<TokenId> more = tokens.empty() ? tokens_of(served, text, part.path())
-                                                     : served.engine().tokenizer().encode(text);
+    const std::vector<TokenId> more = tokens.empty() ? tokens_of(served, text, part.path(), as)
+                                      : as == Spelled::control ? tokenizer.encode_with_control(text)
+                                                               : tokenizer.encode(text);
     tokens.insert(tokens.end(), more.begin(), more.end());
   }
   return tokens;

@@ -115,11 +115,13 @@ void note_cut(const GenerateResult& result, std::vector<std::string>& warnings);
 
 // False for a list of several prompts.
 bool is_one_prompt(const Field& prompt);
+// What a control token spelled in the prompt is read as: the request's `parse_special` decides.
+Spelled spelled_in(const Field& fields, Spelled otherwise);
 // The tokens of a prompt: a text, a list of token ids and texts, or {"prompt_string": TEXT}. Throws
 // ApiError.
-std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt);
+std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt, Spelled as);
 std::vector<TokenId> tokens_of(const ServedModel& served, const std::string& prompt,
-                               const std::string& path);
+                               const std::string& path, Spelled as);
 
 // Calls answer(0), ..., answer(n - 1), up to 64 at once, and returns when all have ended. Where the
 // system has no more threads, fewer run at once. Throws the error of the first one that failed.

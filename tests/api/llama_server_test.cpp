@@ -74,3 +74,31 @@ TEST_CASE("api/llama-server: a prompt is counted and shown as it is generated af
       {"messages", messages}, {"continue_final_message", true}, {"add_generation_prompt", true}};
   CHECK(t.post("/v1/chat/completions", both, 400)["error"]["param"] == "continue_final_message");
 }
+
+TEST_CASE(
+    "api/llama-server: control tokens in a prompt are read where clients write the template") {
+  TestApi t;
+  const Tokenizer& tokenizer = TestApi::engine()->tokenizer();
+  const std::string text = std::string(tokenizer.raw(tokenizer.bos())) + "A cat";
+  const size_t read = tokenizer.encode_prompt("A cat").size(),
+               spelled = tokenizer.encode_prompt(text).size();
+  REQUIRE(read < spelled);
+  const std::pair<const char*, bool> by_default[] = {
+      {"/completion", true}, {"/api/generate", true}, {"/v1/completions", false}};
+  for (const auto& [path, parses] : by_default) {
+    json body = {{"prompt", text}, {"raw", true}, {"stream", false}};
+    const auto count = [&] {
+      const json got = t.post(path, body);
+      if (got.contains("usage")) return got["usage"]["prompt_tokens"].get<size_t>();
+      return got[got.contains("prompt_eval_count") ? "prompt_eval_count" : "tokens_evaluated"]
+          .get<size_t>();
+    };
+    CHECK_MESSAGE(count() == (parses ? read : spelled), path);
+    body["parse_special"] = !parses;
+    CHECK_MESSAGE(count() == (parses ? spelled : read), path);
+    body["parse_special"] = 1;
+    t.post(path, body, 400);
+  }
+  const json mixed = t.post("/completion", {{"prompt", {1, text}}});
+  CHECK(mixed["tokens_evaluated"] == 1 + tokenizer.encode_with_control(text).size());
+}
