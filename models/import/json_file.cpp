@@ -16,6 +16,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;  // real files have less than 10
 constexpr size_t kMaxShown = 60;  // characters of a value in a message
+constexpr double kInfinity = 1e308;
 
 // A document is a sequence of values. Each begins with a byte for its kind, followed by:
 //   null, true, false   nothing
@@ -197,10 +198,10 @@ class DocumentWriter {
   std::vector<size_t> open_;  // where each unfinished array or object begins
 };
 
-// Python writes Infinity, which JSON does not have: here it is the largest power of ten. Returns
-// nothing if the text has none.
+// Python writes Infinity, which JSON does not have: here it is kInfinity. Returns nothing if the
+// text has none.
 std::string with_finite_numbers(std::string_view text) {
-  constexpr std::string_view kInfinity = "Infinity", kLarge = "1e308   ";
+  constexpr std::string_view kWord = "Infinity", kLarge = "1e308   ";
   std::string finite;
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -208,7 +209,7 @@ std::string with_finite_numbers(std::string_view text) {
       ++i;
     else if (text[i] == '"')
       quoted = !quoted;
-    else if (!quoted && text.substr(i, kInfinity.size()) == kInfinity) {
+    else if (!quoted && text.substr(i, kWord.size()) == kWord) {
       if (finite.empty()) finite = text;
       finite.replace(i, kLarge.size(), kLarge);
     }
@@ -281,6 +282,10 @@ int64_t Json::integer() const {
 }
 
 double Json::number() const {
+  // transformers 5 writes infinity as {"__float__": "Infinity"}.
+  if (is_object())
+    if (const Json name = (*this)["__float__"]; name.is_string() && name.str() == "Infinity")
+      return kInfinity;
   if (kind() != kReal && !is_integer()) wrong("a number");
   const char* at = value_ + 1;
   if (kind() == kReal) return take<double>(at);

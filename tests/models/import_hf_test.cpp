@@ -104,6 +104,10 @@ TEST_CASE("import/config.json: kinds of layers under either key, and keys that a
   // The number of positions that a trainer chose is no limit.
   CHECK(imported("rwkv7", "{", R"({"max_position_embeddings": 2048,)")
             .integer("model.context_length") == 1 << 20);
+  // Infinity as Python writes it, and as transformers 5 does.
+  for (const char* infinity : {"Infinity", R"({"__float__": "Infinity"})"})
+    CHECK(imported("mamba2", "{", fmt::format(R"({{"time_step_limit": [0.0, {}],)", infinity))
+              .integer("model.ssm.conv_kernel") == 4);
 }
 
 TEST_CASE("import/the text's part of a larger model") {

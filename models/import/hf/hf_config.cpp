@@ -243,6 +243,7 @@ std::string text_of(const Given& given) {
 }
 
 bool equals(const Json& value, const Given& given) {
+  if (value.is_string() != std::holds_alternative<std::string>(given)) return false;
   if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
   if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
   if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
@@ -349,9 +350,11 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
   for (const HfLayers& layers : keys.layers) expect(layers, config, model->n_layers);
   for (const HfTensors& those : keys.tensors)
-    if (const Json flag = config[those.flag]; !flag.boolean(those.usual))
+    if (const Json flag = config[those.flag]; flag.is_null() || !flag.boolean(those.usual))
       found.unwanted.push_back({those.endings, fmt::format("{} is {}", those.flag,
-                                                           flag.present() ? "false" : "missing")});
+                                                           flag.present()   ? "false"
+                                                           : flag.is_null() ? "null"
+                                                                            : "missing")});
   expect({{"is_causal"}, {true}, false, ""}, config);
   expect_rope(keys, config);
 
