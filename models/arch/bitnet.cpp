@@ -19,6 +19,7 @@ class BitNet : public Decoder {
     Ternary q, k, v, output, gate, up, down;
   };
   std::vector<Layer> layers;
+  int unused = 0;
 
   void keys(Keys& k) override {
     size_keys(k);
@@ -34,8 +35,16 @@ class BitNet : public Decoder {
         .gguf_otherwise(std::string("silu"));
     k.hf_expects({"attention_bias"}, {false});
     k.hf_expects({"quantization_config.quant_method"}, {"bitnet"});
-    k.hf_expects({"quantization_config.linear_class"}, {"autobitlinear"});
-    k.hf_expects({"quantization_config.quantization_mode"}, {"offline", "online"});
+    // Without them transformers rounds no inputs, or to other numbers.
+    const auto require = [&](const char* name, std::vector<std::pair<std::string, int>> words) {
+      k.word(unused, name, std::move(words))
+          .not_in_gguf()
+          .in_hf(std::string("quantization_config.") + name)
+          .required_in_hf()
+          .optional();
+    };
+    require("linear_class", {{"autobitlinear", 0}});
+    require("quantization_mode", {{"offline", 0}, {"online", 0}});
   }
 
   void tensors(Slots& s) override {

@@ -49,15 +49,25 @@ class FalconH1 : public Hybrid {
         .not_in_gguf()
         .in_hf("mlp_multipliers")
         .otherwise(std::vector<double>(2, 1.0));
+    expect_head_width(k, "mamba_d_head", "mamba_d_ssm / mamba_n_heads");
     expect_no_step_limits(k);
     k.hf_expects({"hidden_act"}, {"silu"});
-    k.hf_expects({"mamba_norm_before_gate"}, {false});
+    k.hf_expects({"layer_types"}, {});
     k.hf_expects({"mamba_proj_bias"}, {false});
     k.hf_expects({"projectors_bias"}, {false});
     k.hf_expects({"attention_bias"}, {false});
     k.hf_expects({"mlp_bias"}, {false});
     k.hf_tensors("mamba_conv_bias", {".conv1d.bias"}, true);
+    k.flag(needs_norm, "ssm.rms_norm").not_in_gguf().in_hf("mamba_rms_norm").optional();
     k.hf_tensors("mamba_rms_norm", {".mamba.norm.weight"});
+    // transformers takes true if it is missing.
+    k.flag(norm_first, "ssm.norm_before_gate")
+        .not_in_gguf()
+        .in_hf("mamba_norm_before_gate")
+        .when([this] { return needs_norm; })
+        .required_in_hf()
+        .optional();
+    if (needs_norm) k.hf_expects({"mamba_norm_before_gate"}, {false});
   }
 
   // A convolution's weights times the factors of x, B and C is one of these times their factors.
@@ -82,6 +92,7 @@ class FalconH1 : public Hybrid {
 
  private:
   int64_t channels = 0, expand = 2;
+  bool norm_first = false;
   float key_factor = 1, attention_in = 1, attention_out = 1, mixer_in = 1, mixer_out = 1;
   std::vector<float> part_factors, feed_factors;  // of z, x, B, C and dt; of gate and down
   struct Scaled {

@@ -19,6 +19,7 @@ class GraniteHybrid : public Hybrid {
     size_keys(k);
     std::erase_if(k.list, [](const Key& key) { return key.ours == "model.head_count_kv"; });
     kv_list_key(k, "layer_types", "attention", "mamba");
+    k["attention_layers"].in_hf({"layers_block_type", "layer_types"});
     for (const char* word : {"full_attention", "linear_attention"})
       k["attention_layers"].hf_word(word, word[0] == 'f' ? "1" : "0");
     rms_norm_key(k);
@@ -33,6 +34,7 @@ class GraniteHybrid : public Hybrid {
     k["ssm.time_step_rank"].hf_otherwise(int64_t{128});
     group_key(k, "mamba_n_groups");
     k["ssm.group_count"].hf_otherwise(int64_t{1});
+    expect_head_width(k, "mamba_d_head", "mamba_expand * hidden_size / mamba_n_heads");
     expect_no_step_limits(k);
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"position_embedding_type"}, {"nope"});

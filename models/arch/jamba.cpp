@@ -46,6 +46,7 @@ class Jamba : public Hybrid {
     k["ssm.state_size"].hf_otherwise(int64_t{16});
     k["ssm.time_step_rank"].hf_otherwise([this] { return Given((dim + 15) / 16); });
     k.hf_expects({"hidden_act"}, {"silu"});
+    k.hf_expects({"layer_types"}, {});
     k.hf_tensors("mamba_conv_bias", {".conv1d.bias"}, true);
     k.hf_tensors("mamba_proj_bias", {".in_proj.bias", "mamba.out_proj.bias"});
   }

@@ -27,6 +27,7 @@ class KimiLinear : public Mla {
     std::erase_if(k.conditions,
                   [](const HfCondition& c) { return c.places.front() == "head_dim"; });
     v3_keys(k);
+    expect_scaling(k, {"default"});
     k["norm_epsilon"].hf_otherwise(1e-5);
     const auto also = [&](const char* key, const char* older, const char* newer) -> Key& {
       return k[key].in_hf({older, newer});
@@ -103,7 +104,8 @@ class KimiLinear : public Mla {
     }
     k.hf_expects({"layer_types"}, {kinds});
     k.hf_expects({"mlp_layer_types"}, {parts});
-    k.hf_expects({"linear_attn_config.kda_layers"}, {others});
+    k.hf_expects({"linear_attn_config.kda_layers"}, {others},
+                 "the layers up to num_hidden_layers that full_attn_layers does not have, ");
   }
   void delta_keys(Keys& k) {
     k.integer(taps, "ssm.conv_kernel")

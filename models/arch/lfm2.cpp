@@ -1,5 +1,7 @@
 // LFM2: gated short convolutions, with grouped-query attention in some layers. Its models with
 // experts choose them by a sigmoid with a bias.
+#include <algorithm>
+
 #include "models/blocks/hybrid.h"
 
 namespace chaski {
@@ -53,7 +55,19 @@ class Lfm2 : public Hybrid {
     std::erase_if(k.list, [](const Key& key) {
       return key.ours == "model.head_count_kv" || key.ours == "model.feed_forward_length";
     });
+    k.integers(attending, "attention_numbers", n_layers)
+        .not_in_gguf()
+        .in_hf("full_attn_idxs")
+        .filled_in_hf()
+        .range(-1, 4096)
+        .optional();
     kv_list_key(k, "layer_types", "full_attention", "conv");
+    k["attention_layers"].hf_otherwise([this](const std::string&) -> std::optional<Given> {
+      if (attending.empty()) return std::nullopt;
+      std::vector<int64_t> list;
+      for (int64_t i = 0; i < n_layers; ++i) list.push_back(std::ranges::count(attending, i) > 0);
+      return list;
+    });
     rope_keys(k);
     k["rope_theta"].hf_otherwise(1000000.0);
     rms_norm_key(k);
@@ -93,6 +107,8 @@ class Lfm2 : public Hybrid {
     Linear b, c, x, taps, out;
   };
   std::vector<Convolution> convolutions;
+  // The numbers of the layers with attention in older files, then -1.
+  std::vector<int64_t> attending;
   bool adjusted = false;
   double multiplier = 1;
   int64_t multiple = 256;

@@ -48,6 +48,7 @@ class MambaLayers : public Hybrid {
     rms_norm_key(k);
     k["norm_epsilon"].in_hf("layer_norm_epsilon").hf_otherwise(1e-5);
     k.hf_expects({"hidden_act"}, {"silu"});
+    k.hf_expects({"layer_types"}, {});
     k.hf_tensors("use_conv_bias", {".conv1d.bias"}, true);
     k.hf_tensors("use_bias", {".in_proj.bias", ".out_proj.bias"});
   }
@@ -75,6 +76,7 @@ class Mamba1 : public MambaLayers {
         .gguf_otherwise([this] { return double(eps); })
         .positive();
     k.hf_tied = true;
+    k.hf_expects({"intermediate_size"}, {inner}, "expand times hidden_size, ");
   }
 };
 
@@ -93,6 +95,7 @@ class Mamba2 : public MambaLayers {
     k["ssm.time_step_rank"].hf_otherwise(int64_t{128});
     group_key(k, "n_groups");
     k["ssm.group_count"].hf_otherwise(int64_t{8});
+    expect_head_width(k, "head_dim", "expand * hidden_size / num_heads");
     expect_no_step_limits(k);
   }
 };

@@ -11,7 +11,7 @@ class MiniMax01 : public MiniMax {
  public:
   void keys(Keys& k) override {
     size_keys(k);
-    rotary_keys(k);
+    rotary_keys(k, false);
     k["rope_theta"].hf_otherwise(1e6);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);

@@ -17,7 +17,7 @@ class MiniMaxM2 : public MiniMax {
   void keys(Keys& k) override {
     size_keys(k);
     k["head_dim"].hf_otherwise(int64_t{128});
-    rotary_keys(k);
+    rotary_keys(k, true);
     k["rope_theta"].hf_otherwise(5e6);
     rms_norm_key(k);
     expert_keys(k, {"num_local_experts", "num_experts"});

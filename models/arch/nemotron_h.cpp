@@ -66,12 +66,22 @@ class NemotronH : public Hybrid {
     k["ssm.time_step_rank"].hf_otherwise(int64_t{128});
     group_key(k, "n_groups");
     k["ssm.group_count"].hf_otherwise(int64_t{8});
-    expect_no_step_limits(k);
+    // transformers prefers these names.
+    k["ssm.conv_kernel"].in_hf({"mamba_d_conv", "conv_kernel"});
+    k["ssm.group_count"].in_hf({"mamba_n_groups", "n_groups"});
+    expect_no_step_limits(k, {"mamba_dt_limit", "time_step_limit"});
+    // transformers raises smaller steps to it, 0.001 by default. The authors' kernels do not.
+    k.number(least_step, "ssm.time_step_min")
+        .not_in_gguf()
+        .in_hf({"mamba_dt_min", "time_step_min"})
+        .between(0, 1e-3)
+        .optional();
     k.hf_expects({"mlp_hidden_act"}, {"relu2"});
     k.hf_expects({"mamba_hidden_act"}, {"silu"});
     for (const char* bias : {"attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"})
       k.hf_expects({bias}, {false});
-    k.hf_tensors("use_conv_bias", {".conv1d.bias"}, true);
+    for (const char* flag : {"use_conv_bias", "mamba_conv_bias"})
+      k.hf_tensors(flag, {".conv1d.bias"}, true);
   }
 
   void agree(const std::string& file) const override {
@@ -128,7 +138,7 @@ class NemotronH : public Hybrid {
   std::vector<PlainWeights> plains;  // also of shared experts
   std::vector<int64_t> feeds, mixes, ffn_list;
   int64_t hf_ffn = 0, head_channels = 64;
-  float unused_eps = 0;
+  float unused_eps = 0, least_step = 0;
   bool both = false;  // some layers are a plain feed-forward, others have experts
 
   // GGUF files do not say which: the published models with experts have no other feed-forward.
@@ -139,7 +149,7 @@ class NemotronH : public Hybrid {
   void mixture_keys(Keys& k) {
     const auto none = [this] { return std::ranges::count(mixes, 1) == 0; };
     k.integer(experts, "expert_count")
-        .in_hf({"n_routed_experts", "num_local_experts"})
+        .in_hf({"num_local_experts", "n_routed_experts"})
         .range(0, 4096)
         .ignored_in_hf_if(none)
         .otherwise([=] { return int64_t{none() ? 0 : 8}; });
@@ -160,7 +170,7 @@ class NemotronH : public Hybrid {
     k["expert_weights_norm"].hf_otherwise(true);
     for (const char* key : {"leading_dense_block_count", "expert_shared_count"})
       k[key].not_in_hf().otherwise(int64_t{0});
-    if (experts > 0) k.hf_expects({"moe_latent_size"}, {});
+    k.hf_expects({"moe_latent_size"}, {});
   }
   void mixture_slots(Slots& s, int64_t i) {
     mixtures.resize(size_t(n_layers));
@@ -190,7 +200,7 @@ class NemotronH : public Hybrid {
 
   // config.json has a letter or a word for each layer.
   static void kind_words(Key& key, const std::string& letter, const std::string& word) {
-    key.in_hf({"layers_block_type", "hybrid_override_pattern"});
+    key.in_hf({"layer_types", "layers_block_type", "hybrid_override_pattern"});
     key.hf_words.clear();
     for (const char* other : {"M", "-", "*", "E"}) key.hf_word(other, other == letter ? "1" : "0");
     for (const char* other :

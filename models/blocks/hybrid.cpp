@@ -23,9 +23,12 @@ void Hybrid::group_key(Keys& k, const char* of_groups) {
       .gguf_otherwise(int64_t{1});
 }
 
-void Hybrid::expect_no_step_limits(Keys& k) {
-  k.hf_expects({"time_step_limit"},
-               {std::vector<double>{0, 1e308}});  // models/import/json_file.cpp
+void Hybrid::expect_head_width(Keys& k, const char* width, const char* others) const {
+  if (steps > 0) k.hf_expects({width}, {inner / steps, "auto"}, std::string(others) + ", ");
+}
+
+void Hybrid::expect_no_step_limits(Keys& k, std::vector<std::string> limits) {
+  k.hf_expects(std::move(limits), {std::vector<double>{0, 1e308}});  // models/import/json_file.cpp
 }
 
 void Hybrid::kv_list_key(Keys& k, const char* kinds, const char* attention, const char* other) {
@@ -169,7 +172,8 @@ void Hybrid::slots_of_2(Slots& s, Mamba& m) const {
       .minus_exp_in_hf()
       .matrix_of(steps);
   s.add(m.direct, "ssm_d", 1, steps).in_hf(hf.mixer + "D").bare_in_hf().matrix_of(steps);
-  s.add(m.norm, "ssm_norm", 1, inner).in_hf(hf.mixer + "norm").matrix_of(groups).optional();
+  auto& norm = s.add(m.norm, "ssm_norm", 1, inner).in_hf(hf.mixer + "norm").matrix_of(groups);
+  if (!needs_norm) norm.optional();
   s.add(m.out, "ssm_out", dim, inner).in_hf(hf.mixer + "out_proj").with(Bias::maybe);
 }
 

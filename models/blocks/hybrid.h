@@ -18,6 +18,7 @@ class Hybrid : public Experts {
   // matrix that makes the time steps.
   int64_t inner = 0, states = 0, steps = 0, groups = 1, taps = 0;
   bool has_heads = true;         // the mixers are those of Mamba 2
+  bool needs_norm = false;       // Mamba 2: the norm of its result is not optional
   bool normed_steps = false;     // Mamba: time steps, B and C are normed
   bool plain_norms = false;      // Mamba: these norms, without weights
   float plain_eps = 0;           // theirs
@@ -41,8 +42,10 @@ class Hybrid : public Experts {
   void mixer_keys(Keys& keys, const char* taps, const char* expand, const char* states,
                   const char* steps);
   void group_key(Keys& keys, const char* groups);
+  // config.json may say how many channels the heads of Mamba 2 have. They follow from other keys.
+  void expect_head_width(Keys& keys, const char* width, const char* others) const;
   // config.json's limits of the time steps must allow all numbers.
-  static void expect_no_step_limits(Keys& keys);
+  static void expect_no_step_limits(Keys& keys, std::vector<std::string> at = {"time_step_limit"});
   // The key heads by layer. config.json has their number and names kinds of layers at `kinds`,
   // where `attention` is the word for those with attention and `other` for those without.
   void kv_list_key(Keys& keys, const char* kinds, const char* attention, const char* other);

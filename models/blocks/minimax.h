@@ -12,14 +12,14 @@ class MiniMax : public Experts {
     names = mixtral_names();
   }
 
-  void rotary_keys(Keys& k) {
-    // The published config.json has this instead of a part of a head.
+  // part: transformers reads a part of a head. The published config.json has rotary_dim instead.
+  void rotary_keys(Keys& k, bool part) {
     k.integer(rotary_dim, "rotary_dim")
         .not_in_gguf()
         .in_hf("rotary_dim")
         .range(2, 1 << 20)
         .optional();
-    partial_rope_keys(k, 1.0);
+    part ? partial_rope_keys(k, 1.0) : rope_keys(k);
     k["rope_dim"].hf_otherwise([this] { return rotary_dim > 0 ? rotary_dim : int64_t{head_dim}; });
   }
 

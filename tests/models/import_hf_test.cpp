@@ -104,6 +104,22 @@ TEST_CASE("import/config.json: kinds of layers under either key, and keys that a
   // The number of positions that a trainer chose is no limit.
   CHECK(imported("rwkv7", "{", R"({"max_position_embeddings": 2048,)")
             .integer("model.context_length") == 1 << 20);
+  // Layers with attention by their numbers, as older files of LFM2 have them.
+  const std::string kinds = R"("layer_types": ["conv", "full_attention", "conv", "conv"])";
+  for (const auto& [list, expected] :
+       {std::pair(R"("full_attn_idxs": [1])", Numbers{0, 2, 0, 0}),
+        {R"("full_attn_idxs": [3], "layer_types": ["conv", "full_attention", "conv", "conv"])",
+         Numbers{0, 2, 0, 0}}})
+    CHECK(imported("lfm2", kinds, list).ints("model.head_count_kv") == expected);
+  // "auto" is the number that follows from other keys.
+  for (const auto& [model, channels] : {std::pair("falcon_h1", 48), {"granite_hybrid", 64}})
+    CHECK(imported(model, R"("mamba_d_head": )", R"("mamba_d_head": "auto", "unread": )")
+              .integer("model.ssm.inner_size") == channels);
+  // Only the norm of Mamba's result asks whether it is before the gate.
+  const std::string gate = R"("mamba_norm_before_gate": false)";
+  CHECK(imported("falcon_h1_plain", gate, R"("unread": 0)").integer("model.ssm.inner_size") == 48);
+  const Error missing = error_of([&] { imported("falcon_h1", gate, R"("unread": 0)"); });
+  CHECK(contains(missing.what(), "mamba_norm_before_gate is missing, expected false"));
   // Infinity as Python writes it, and as transformers 5 does.
   for (const char* infinity : {"Infinity", R"({"__float__": "Infinity"})"})
     CHECK(imported("mamba2", "{", fmt::format(R"({{"time_step_limit": [0.0, {}],)", infinity))
