@@ -143,7 +143,49 @@ Choices best(const Hulls& hulls, uint64_t most, double kl) {
 
 std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
 
+// How many bytes the budget leaves for tensors that have `weights` numbers.
+uint64_t bytes_for_tensors(const RecipeLimit& budget, uint64_t weights) {
+  return budget.file_bytes ? *budget.file_bytes - std::min(*budget.file_bytes, budget.besides)
+         : budget.bytes    ? *budget.bytes
+         : budget.bits_per_weight ? uint64_t(*budget.bits_per_weight / 8 * double(weights))
+                                  : UINT64_MAX;
+}
+
+// Throws if the budget leaves less than `least` bytes for tensors.
+void expect_room(const std::string& file, const RecipeLimit& budget, uint64_t weights,
+                 uint64_t least) {
+  const uint64_t most = bytes_for_tensors(budget, weights);
+  if (least <= most) return;
+  fail(Exit::usage, "{}: {}, expected at least {}, the smallest size that can be chosen", file,
+       budget.asked.empty()
+           ? "the budget is " + in_megabytes(budget.file_bytes.value_or(most))
+           : fmt::format("{} leaves {} for weights", budget.asked, in_megabytes(most)),
+       in_megabytes(budget.file_bytes ? least + budget.besides : least));
+}
+
+// A tensor in the format that it has without a choice.
+TensorInfo unchosen_form(TensorInfo tensor) {
+  if (!tensor.tiled()) tensor.format = Format::f32;
+  return tensor;
+}
+
 }  // namespace
+
+void expect_possible(const ModelSource& in, const RecipeLimit& budget) {
+  const WeightJobs jobs = jobs_of(in);
+  uint64_t least = 0, weights = 0;
+  for (const WeightJob& job : jobs) {
+    const TensorInfo as = unchosen_form(job.from());
+    least += as.bytes(), weights += uint64_t(as.rows * as.cols);
+  }
+  for (const size_t i : candidates(jobs)) {
+    TensorInfo as = jobs[i].from();
+    least -= as.bytes();
+    if (info(kLadder[0]).bits() < info(as.format).bits()) as.format = kLadder[0];
+    least += as.bytes();
+  }
+  expect_room(in.path, budget, weights, least);
+}
 
 struct FormatChoices::Impl {
   const ModelSource& in;
@@ -172,8 +214,7 @@ FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibrati
   });
   FormatPlan unchosen;
   for (const TensorSource& tensor : in.tensors) {
-    TensorInfo as = tensor.info;
-    if (!as.tiled()) as.format = Format::f32;
+    const TensorInfo as = unchosen_form(tensor.info);
     unchosen.tensors.push_back({as.name, as.format, as.bytes(), 0});
     unchosen.weights += uint64_t(as.rows * as.cols);
   }
@@ -188,20 +229,11 @@ FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
   uint64_t others = 0;  // tensors whose format is not chosen
   for (const FormatPlan::Row& row : result.tensors) others += row.bytes;
   for (const size_t i : all) others -= result.tensors[i].bytes;
-  const uint64_t most =
-      budget.file_bytes        ? *budget.file_bytes - std::min(*budget.file_bytes, budget.besides)
-      : budget.bytes           ? *budget.bytes
-      : budget.bits_per_weight ? uint64_t(*budget.bits_per_weight / 8 * double(result.weights))
-                               : UINT64_MAX;
+  const uint64_t most = bytes_for_tensors(budget, result.weights);
   const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   result.file_bytes = result.bytes + budget.besides;
-  if (result.bytes > most)
-    fail(Exit::usage, "{}: {}, expected at least {}, the smallest size that can be chosen", in.path,
-         budget.asked.empty()
-             ? "the budget is " + in_megabytes(budget.file_bytes.value_or(most))
-             : fmt::format("{} leaves {} for weights", budget.asked, in_megabytes(most)),
-         in_megabytes(budget.file_bytes ? result.file_bytes : result.bytes));
+  expect_room(in.path, budget, result.weights, result.bytes);
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
     FormatPlan::Row& row = result.tensors[all[i]];

@@ -44,6 +44,10 @@ struct FormatPlan {
   double bits_per_weight() const { return 8.0 * double(bytes) / double(weights); }
 };
 
+// Throws Error(usage) if the budget is below the fewest bits of every weight. It needs no
+// calibration, so a caller finds out before it measures one.
+void expect_possible(const ModelSource& in, const RecipeLimit& budget);
+
 // What each weight costs in each format. Its constructor encodes a sample of every weight in every
 // format; after that a plan takes no time.
 class FormatChoices {

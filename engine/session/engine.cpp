@@ -63,11 +63,13 @@ Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOp
     o.notice(fmt::format("{}: a {} has no checksums to verify", o.model, source.kind));
   const bool keep = converted && converted->will_keep();
   if (o.notice)
-    o.notice(fmt::format("{}: {}, {}", o.model, source.kind,
-                         keep ? fmt::format("converted once; the next starts use the copy in {} "
-                                            "(see chaski cache)",
-                                            converted_folder())
-                              : "converted in memory ('chaski convert' keeps the result)"));
+    o.notice(
+        fmt::format("{}: {}, {}", o.model, source.kind,
+                    keep ? fmt::format("converted once; the next starts use the copy in {}, which "
+                                       "this one writes before it ends (--keep-converted no "
+                                       "writes none)",
+                                       converted_folder())
+                         : "converted in memory ('chaski convert' keeps the result)"));
   if (o.notice && converted && !converted->why_not().empty())
     o.notice(fmt::format("{}: the converted model is not kept: {}", o.model, converted->why_not()));
   std::shared_ptr<const Weights> weights = load_watched(source, threads);

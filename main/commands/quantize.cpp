@@ -186,6 +186,17 @@ uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
   return room_for_weights(source, engine, bytes_of("--fits", flags.fits));
 }
 
+RecipeLimit budget_of(const QuantizeFlags& flags, const ModelSource& source) {
+  RecipeLimit budget;
+  budget.besides = bytes_besides_tensors(source, flags.options);
+  if (!flags.size.empty()) budget.file_bytes = bytes_of("--size", flags.size);
+  if (!flags.fits.empty())
+    budget.bytes = room_in(flags, source), budget.asked = "--fits " + flags.fits;
+  if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
+  if (flags.kl_flag.given()) budget.kl = flags.kl;
+  return budget;
+}
+
 // The formats that a budget or a recipe chooses; empty without either.
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (!flags.recipe.empty()) {
@@ -199,17 +210,10 @@ Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
     return recipe_of_mixture(flags.type, source, flags.options.type,
                              flags.options.calibration != nullptr)
         .value_or(Recipe{});
-  RecipeLimit budget;
-  budget.besides = bytes_besides_tensors(source, flags.options);
-  if (!flags.size.empty()) budget.file_bytes = bytes_of("--size", flags.size);
-  if (!flags.fits.empty())
-    budget.bytes = room_in(flags, source), budget.asked = "--fits " + flags.fits;
-  if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
-  if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
   const Calibration* known = flags.options.calibration;
-  const FormatPlan plan =
-      FormatChoices(source, known ? *known : none, flags.options.threads).plan(budget);
+  const FormatPlan plan = FormatChoices(source, known ? *known : none, flags.options.threads)
+                              .plan(budget_of(flags, source));
   if (!flags.json.any())
     put_plan(plan, flags.dry_run);
   else if (flags.dry_run)
@@ -365,11 +369,11 @@ void check_files(const QuantizeFlags& flags) {
     fail(Exit::usage,
          "{}: a budget chooses among chaski's own formats, expected a name that ends in .quipu",
          flags.out);
-  expect_quantizable(flags.options, flags.in, flags.out);
   expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
+  expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
+  expect_quantizable(flags.options, flags.in, flags.out);
   if (!flags.recipe_out.empty())
     expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out, flags.recipe_out});
   expect_new_stats(calibration_flags(flags));
@@ -409,7 +413,8 @@ int quantize(QuantizeFlags& flags) {
   check_files(flags);
   put_idle_calibration(flags);
   const OpenModel model = open_model(flags.in, flags.options.tokenizer);
-  if (!flags.fits.empty()) room_in(flags, model.source);  // refused before anything is measured
+  // Refused before anything is measured.
+  if (flags.has_budget()) expect_possible(model.source, budget_of(flags, model.source));
   const QuantizeInterrupt at_interrupt{flags.out, flags.stats, !flags.text.empty(),
                                        flags.options.resume};
   at_interrupt.is_measuring();

@@ -67,7 +67,7 @@ TEST_CASE("cli/a full disk: status 5, the old file is unchanged, no other file i
     std::fprintf(stderr, "SKIPPED: no right to mount a small tmpfs\n");
     return;
   }
-  std::ofstream(disk + "/out.quipu") << "the old file";
+  std::ofstream(disk + "/out.quipu") << "GGUF, the old file";
   for (const Arguments& command :
        std::vector<Arguments>{{"quantize", "--type", "q8"}, {"convert"}}) {
     Arguments all = command;
@@ -75,7 +75,7 @@ TEST_CASE("cli/a full disk: status 5, the old file is unchanged, no other file i
     const Outcome outcome = chaski_run(all);
     CHECK(outcome.status == 5);
     CHECK_MESSAGE(last_line(outcome.err).find("out.quipu") != std::string::npos, outcome.err);
-    CHECK(read_file(disk + "/out.quipu") == "the old file");
+    CHECK(read_file(disk + "/out.quipu") == "GGUF, the old file");
     CHECK(std::distance(std::filesystem::directory_iterator(disk), {}) == 1);
   }
   ::umount(disk.c_str());

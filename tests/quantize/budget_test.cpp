@@ -78,6 +78,26 @@ TEST_CASE("budget/an impossible budget is refused with both numbers") {
   CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
   CHECK(error_of([&] { FormatChoices(in, {}, 1); }).code == Exit::usage);
+  CHECK(error_of([&] { expect_possible(in, little); }).what() == std::string(error.what()));
+}
+
+TEST_CASE("cli/quantize --size: a size that is too small is refused before anything is measured") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text.txt", read_file(kCalibrationText));
+  const Outcome small = chaski_run({"quantize", kStory, folder / "small", "--calibrate", text,
+                                    "--chunks", "1", "--size", "900K", "--dry-run"});
+  check_one_line(small, 2, "the budget is 0.90 MB, expected at least");
+  CHECK(!std::filesystem::exists(folder / ".small.stats"));
+}
+
+TEST_CASE("cli/quantize: an existing file that is no model is not replaced") {
+  const TempFolder folder;
+  const std::string notes = write_file(folder / "notes.txt", "precious");
+  const Outcome refused = chaski_run({"quantize", kStory, notes, "q4", "--fast"});
+  check_one_line(refused, 2, notes + ": the file exists and is not a model, expected another name");
+  CHECK(read_file(notes) == "precious");
+  for (int i = 0; i < 2; ++i)  // but a model is
+    CHECK(chaski_run({"quantize", kStory, folder / "model", "q4", "--fast"}).status == 0);
 }
 
 TEST_CASE("budget/recipes: the first matching line decides") {
