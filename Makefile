@@ -106,6 +106,10 @@ MPI      ?= $(if $(MPI_H),$(if $(filter 1,$(STATIC)),0,1),0)
 $(if $(filter 1,$(MPI)),$(if $(MPI_H),,$(error MPI=1 needs the header of OpenMPI: scripts/setup.sh --mpi)))
 NOT_MPI  := engine/passes/mpi_$(if $(filter 1,$(MPI)),absent,link).cpp
 SOURCES  := $(filter-out $(NOT_MPI),$(sort $(shell find $(FOLDERS) -name '*.cpp')))
+# TEST_FILES limits the test program to these files of tests/.
+ifneq ($(TEST_FILES),)
+SOURCES  := $(filter-out $(filter-out $(TEST_FILES) tests/main.cpp tests/kit/% tests/fuzz/%,$(filter tests/%,$(SOURCES))),$(SOURCES))
+endif
 ALONE    := engine/passes/mpi_link.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
   $(filter ggml-like-tensor/cpu/isa_% tests/cuda_shim/%,$(SOURCES))
 IN_UNITS := $(if $(filter debug,$(MODE)),,$(filter-out $(ALONE),$(SOURCES)))
@@ -352,6 +356,13 @@ faults: $(BUILD)/chaski $(BUILD)/faults.so
 
 asan:
 	$(MAKE) MODE=asan test
+# The cases of code that reads untrusted files, and of memory that threads share.
+PARSER_TESTS = $(foreach name,fuzz engine/verify engine/non_finite $(addprefix models/,bad_* export_* import import_* mutation packed_*) \
+  $(addprefix tensor/,base crew metadata quipu*) $(addprefix text/,chat_* normalizer tokenizer* utf8), \
+  $(or $(wildcard tests/$(name)_test.cpp),$(error no file tests/$(name)_test.cpp)))
+asan-parsers:
+	$(MAKE) MODE=asan TEST_FILES='$(PARSER_TESTS)' TESTS=build/asan/tests.bin test
+.PHONY: asan-parsers
 
 # Code that threads share (crew, sessions, files, the server) under ThreadSanitizer: first in the tests' process, then in a server under
 # the load of tests/serve. Its objects are in build/tsan. Models, formats, commands, the quantizer and other kernels share nothing, so their
@@ -448,7 +459,7 @@ help:
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make archs        the largest CUDA kernels for sm_80 and sm_120, to see that they compile"
 	@echo "make sass         registers and instructions of CUDA kernels, compared with a table (needs cuobjdump and the table's nvcc)"
-	@echo "make asan         the tests under AddressSanitizer and UBSan"
+	@echo "make asan         the tests under AddressSanitizer and UBSan; make asan-parsers: those of code that reads untrusted files"
 	@echo "make tsan         code that threads share, under ThreadSanitizer"
 	@echo "make faults       failing memory, system calls and limits, kills; FAULTS='limits kills' selects some"
 	@echo "make fuzz         every parser under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
