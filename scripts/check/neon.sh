@@ -26,4 +26,6 @@ unit parts ggml-like-tensor/base/{control_groups,error,memory}.cpp ggml-like-ten
 printf '%s\n' ggml-like-tensor/cpu/{isa_neon,isa_neondot,isa_scalar,backends}.cpp tests/tensor/op_test.cpp "$out"/{quant,parts}.cpp tests/main.cpp |
   xargs -P "$(nproc)" -I{} bash -euc 'compile {}'
 aarch64-linux-gnu-g++ -static "$out"/*.o -Wl,--defsym=utf8proc_iterate=0 -pthread -o "$out/op"
-qemu-aarch64-static "$out/op"
+printf '#!/bin/sh\nexec qemu-aarch64-static %s/op "$@"\n' "$out" > "$out/run"
+chmod +x "$out/run"
+scripts/check/test.sh "$out/run" --
