@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Installs the packages for building and testing chaski as root: on Debian 12 or later and Ubuntu 24.04 or later by apt-get, on Fedora by
 # dnf. On other systems it only names missing headers.
-#   --dev    also packages for make format, make neon, make fuzz, make deb and make dist.
+#   --dev    also packages for make format, make neon, make fuzz, make deb, make dist and .ci/run.
 #            The tests of man pages, units and completions need them too.
 #            Not for make neon and make dist on Fedora: its cross compiler comes without libstdc++, its libraries without archives.
 #   --mpi    also OpenMPI, for runs on several machines
 #   --print  only print the names of the packages; --print fedora and --print debian: of that system
 set -eu
 debian="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev libevent-dev"
-debian_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-format clang libclang-rt-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+debian_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-format clang libclang-rt-dev ccache qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 debian_mpi="libopenmpi-dev openmpi-bin openssh-client" fedora_mpi="openmpi-devel openssh-clients"
 fedora="gcc-c++ make binutils cli11-devel fmt-devel doctest-devel openblas-serial json-devel pcre2-devel utf8proc-devel xxhash-devel libedit-devel tomlplusplus-devel libcurl-devel libevent-devel"
-fedora_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-tools-extra clang compiler-rt"
+fedora_dev="dpkg-dev debootstrap python3 man-db mandoc systemd zsh fish clang-tools-extra clang compiler-rt ccache"
 
 dev=0 mpi=0 print=0 system=""
 while [ $# -gt 0 ]; do
