@@ -10,9 +10,9 @@ class Bloom : public Gpt {
   void keys(Keys& k) override {
     size_keys(k);
     k["context_length"].in_hf("seq_length").hf_otherwise(int64_t{2048});
-    k["embedding_length"].in_hf({"hidden_size", "n_embed"});
-    k["block_count"].in_hf({"n_layer", "num_hidden_layers"});
-    k["head_count"].in_hf({"n_head", "num_attention_heads"});
+    key_names(k, "embedding_length", {"hidden_size", "n_embed"}, dim);
+    key_names(k, "block_count", {"n_layer", "num_hidden_layers"}, n_layers);
+    key_names(k, "head_count", {"n_head", "num_attention_heads"}, heads);
     k["head_count_kv"].not_in_hf();
     k["feed_forward_length"].in_hf("n_inner").hf_otherwise([this] { return 4 * dim; });
     layer_norm_key(k);

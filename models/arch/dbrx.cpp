@@ -15,10 +15,10 @@ class Dbrx : public Experts {
 
   void keys(Keys& k) override {
     size_keys(k);
-    k["context_length"].in_hf("max_seq_len");
-    k["embedding_length"].in_hf("d_model");
-    k["block_count"].in_hf("n_layers");
-    k["head_count"].in_hf("n_heads");
+    key_names(k, "context_length", {"max_seq_len", "max_position_embeddings"}, context);
+    key_names(k, "embedding_length", {"d_model", "hidden_size"}, dim);
+    key_names(k, "block_count", {"n_layers", "num_hidden_layers"}, n_layers);
+    key_names(k, "head_count", {"n_heads", "num_attention_heads"}, heads);
     k["head_count_kv"].in_hf("attn_config.kv_n_heads").hf_otherwise(int64_t{1});
     k["head_dim"].not_in_hf();
     k["feed_forward_length"].in_hf("ffn_config.ffn_hidden_size");

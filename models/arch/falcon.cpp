@@ -31,7 +31,7 @@ class Falcon : public Decoder {
         .otherwise([this] { return int64_t{grouped ? 2 : 1}; });
     size_keys(k);
     k["context_length"].hf_otherwise(int64_t{2048});
-    k["embedding_length"].in_hf({"hidden_size", "n_embed"});
+    key_names(k, "embedding_length", {"hidden_size", "n_embed"}, dim);
     k["block_count"].in_hf({"num_hidden_layers", "n_layer"});
     k["head_count"].in_hf({"num_attention_heads", "n_head"});
     // The key is only valid in the newer models, although the older ones have it too.

@@ -8,8 +8,8 @@ namespace {
 class GptNeo : public Gpt {
   void keys(Keys& k) override {
     size_keys(k);
-    k["block_count"].in_hf("num_layers");
-    k["head_count"].in_hf("num_heads");
+    key_names(k, "block_count", {"num_layers", "num_hidden_layers"}, n_layers);
+    key_names(k, "head_count", {"num_heads", "num_attention_heads"}, heads);
     k["head_count_kv"].not_in_hf();
     k["feed_forward_length"].hf_otherwise([this] { return 4 * dim; });
     layer_norm_key(k);

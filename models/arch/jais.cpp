@@ -16,10 +16,7 @@ class Jais : public Llama {
 
   void keys(Keys& k) override {
     size_keys(k);
-    k["context_length"].in_hf("n_positions");
-    k["embedding_length"].in_hf("n_embd");
-    k["block_count"].in_hf("n_layer");
-    k["head_count"].in_hf("n_head");
+    gpt_size_names(k);
     k["head_count_kv"].not_in_hf();
     k["head_dim"].not_in_hf();
     k["feed_forward_length"].in_hf("n_inner").hf_otherwise([this] { return 4 * dim; });

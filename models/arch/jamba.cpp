@@ -41,7 +41,7 @@ class Jamba : public Hybrid {
           return Given(list);
         });
     rms_norm_key(k);
-    expert_keys(k);
+    expert_keys(k, {"num_experts", "num_local_experts"});
     mixer_keys(k, "mamba_d_conv", "mamba_expand", "mamba_d_state", "mamba_dt_rank");
     k["ssm.state_size"].hf_otherwise(int64_t{16});
     k["ssm.time_step_rank"].hf_otherwise([this] { return Given((dim + 15) / 16); });

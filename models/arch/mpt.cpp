@@ -13,9 +13,9 @@ class Mpt : public Gpt {
   void keys(Keys& k) override {
     size_keys(k);
     k["context_length"].in_hf("max_seq_len");
-    k["embedding_length"].in_hf("d_model");
-    k["block_count"].in_hf("n_layers");
-    k["head_count"].in_hf("n_heads");
+    key_names(k, "embedding_length", {"d_model", "hidden_size"}, dim);
+    key_names(k, "block_count", {"n_layers", "num_hidden_layers"}, n_layers);
+    key_names(k, "head_count", {"n_heads", "num_attention_heads"}, heads);
     k["head_count_kv"].not_in_hf();
     k["feed_forward_length"]
         .in_hf("expansion_ratio")

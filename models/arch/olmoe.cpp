@@ -14,7 +14,7 @@ class Olmoe : public Experts {
     rope_keys(k);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
-    expert_keys(k);
+    expert_keys(k, {"num_experts", "num_local_experts"});
     normalised_key(k, false, false);
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"clip_qkv"}, {});

@@ -9,10 +9,7 @@ namespace {
 class Refact : public Llama {
   void keys(Keys& k) override {
     size_keys(k);
-    k["context_length"].in_hf("n_positions");
-    k["embedding_length"].in_hf("n_embd");
-    k["block_count"].in_hf("n_layer");
-    k["head_count"].in_hf("n_head");
+    gpt_size_names(k);
     k["head_count_kv"].not_in_hf().otherwise(int64_t{1});
     // Two thirds of four times the width, rounded up.
     k["feed_forward_length"].not_in_hf().otherwise([this] {

@@ -8,10 +8,7 @@ namespace {
 class StarCoder : public Gpt {
   void keys(Keys& k) override {
     size_keys(k);
-    k["context_length"].in_hf("n_positions");
-    k["embedding_length"].in_hf("n_embd");
-    k["block_count"].in_hf("n_layer");
-    k["head_count"].in_hf("n_head");
+    gpt_size_names(k);
     k["head_count_kv"].hf_otherwise(int64_t{1});
     k["feed_forward_length"].in_hf("n_inner").hf_otherwise([this] { return 4 * dim; });
     layer_norm_key(k);

@@ -63,6 +63,19 @@ std::vector<std::string> part_places() {
 
 }  // namespace
 
+void Decoder::key_names(Keys& k, const char* key, const std::vector<std::string>& in_hf,
+                        int64_t value) {
+  k[key].in_hf(in_hf);
+  for (const std::string& name : in_hf) k.hf_expects({name}, {value});
+}
+
+void Decoder::gpt_size_names(Keys& k) {
+  key_names(k, "context_length", {"n_positions", "max_position_embeddings"}, context);
+  key_names(k, "embedding_length", {"n_embd", "hidden_size"}, dim);
+  key_names(k, "block_count", {"n_layer", "num_hidden_layers"}, n_layers);
+  key_names(k, "head_count", {"n_head", "num_attention_heads"}, heads);
+}
+
 void Decoder::rope_keys(Keys& k) {
   scaling_keys(k);
   k.hf_expects(part_places(), {1.0});

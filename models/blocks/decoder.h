@@ -39,6 +39,11 @@ class Decoder : public Model {
   void size_keys(Keys& keys);
   // Layers after the model's own that predict further tokens. GGUF files count them as blocks.
   void further_layers_key(Keys& keys);
+  // config.json may have this key under each of the names. They must agree.
+  static void key_names(Keys& keys, const char* key, const std::vector<std::string>& in_hf,
+                        int64_t value);
+  // GPT-2's names of the sizes, and the usual ones.
+  void gpt_size_names(Keys& keys);
   void rope_keys(Keys& keys);  // config.json must say that whole heads rotate, or nothing
   // A part of each head rotates; `usual_part` if config.json does not say how much.
   void partial_rope_keys(Keys& keys, double usual_part);

@@ -3,8 +3,8 @@
 namespace chaski {
 
 void Experts::expert_keys(Keys& k, const std::vector<std::string>& counts_in_hf) {
-  k.integer(experts, "expert_count").in_hf(counts_in_hf).range(0, 4096);
-  for (const std::string& name : counts_in_hf) k.hf_expects({name}, {experts});
+  k.integer(experts, "expert_count").range(0, 4096);
+  key_names(k, "expert_count", counts_in_hf, experts);
   k.integer(chosen, "expert_used_count").in_hf("num_experts_per_tok").range(0, 4096);
 }
 
