@@ -4,20 +4,23 @@
     python3 scripts/golden/golden_mutations.py tests/golden [--only MODEL]
 
 For each folder of tests/golden/models that transformers itself can load, every key of config.json and every key that the
-class of its config has is changed, removed and set to null, one at a time; so are a few keys that transformers reads from
-any config (MORE). Needs torch, transformers and safetensors. The file has for each model
+class of its config has is changed, removed and set to null, one at a time. Other names of keys that the class reads are
+added (other_names), and so are a few keys that transformers reads from any config (MORE). Needs torch, transformers, accelerate and safetensors. The file has for each model
 
     "places": four tokens, "rows": their logits after the last token; row 0 is of the unchanged config.json
     "keys": {KEY: {OUTCOME: [VALUE...]}}: OUTCOME is the number of a row, or "refused" where transformers refuses the
             folder, misses weights or computes no numbers; the value "(removed)" removes the key, "#2" is item 2 of "values"
 
-Not for: models of golden_twins.py, whose rules are not in transformers.
+"not_opened" has the other folders, each with the reason why transformers cannot open it.
 """
 
 import argparse
 import copy
+import inspect
 import json
 import math
+import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -26,10 +29,11 @@ from pathlib import Path
 import torch
 import transformers
 
-import golden_rwkv
-import golden_shelf
-from golden_twins import TWINS
 from golden_weights import run
+
+# A wrong number in a config may ask for more memory than a machine has: transformers refuses it then.
+resource.setrlimit(resource.RLIMIT_AS, (5 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+torch._dynamo.config.disable = True  # compiling BitNet's layers takes minutes
 
 REMOVED = "(removed)"
 # Below the number of tokens these are not tried: no reader of such a folder may compute so long a sequence.
@@ -84,6 +88,15 @@ def other_values(value):
     return [3, 0.5, True] if value is None else []
 
 
+def encoded(value):
+    """JSON has no infinity. This is how transformers writes it into config.json."""
+    if isinstance(value, dict):
+        return {k: encoded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [encoded(v) for v in value]
+    return {"__float__": "Infinity"} if value == math.inf else value
+
+
 def set_at(config, path, value):
     """A copy of the config with another value at a path; no value removes the key. None: the path is not there."""
     config = copy.deepcopy(config)
@@ -99,6 +112,15 @@ def set_at(config, path, value):
     else:
         at[path[-1]] = value
     return config
+
+
+def other_names(kind):
+    """Names that a config class reads and does not write: {name: the key that it replaces, or None}."""
+    names = {}
+    for base in kind.__mro__[:kind.__mro__.index(transformers.PreTrainedConfig)]:
+        for found in re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"|"(\w+)" in kwargs', inspect.getsource(base)):
+            names["".join(found)] = None
+    return names | kind.attribute_map
 
 
 def paths(value, before=()):
@@ -131,6 +153,13 @@ def mutations(stored, full):
                 value = [value] * layers
             if new((key,), value):
                 yield (key,), value
+    before = ("text_config",) if "text_config" in stored else ()
+    kind = stored["text_config"]["model_type"] if before else stored["model_type"]
+    for name, key in other_names(transformers.CONFIG_MAPPING[kind]).items():
+        path, known = (*before, name), values.get((*before, key), ...)
+        for value in [3, 0.5, True, False, [1]] if known is ... else [known, *other_values(known)]:
+            if path not in values and new(path, value):
+                yield path, value
 
 
 # Keys of the parts that read images, which chaski does not run.
@@ -153,7 +182,7 @@ class Sweep:
 
     def logits(self, config):
         """Four of the last logits, or "refused"."""
-        (self.temp / "config.json").write_text(json.dumps(config))
+        (self.temp / "config.json").write_text(json.dumps(encoded(config), allow_nan=False))
         results = []
         for seed in (1, 2):  # weights that are missing would be random
             torch.manual_seed(seed)
@@ -193,7 +222,7 @@ class Sweep:
             if path[-1] in CONTEXTS and isinstance(value, int) and value < len(self.tokens):
                 continue
             outcomes = keys.setdefault(".".join(path), {})
-            outcomes.setdefault(self.outcome(set_at(self.stored, path, value)), []).append(REMOVED if value is ... else value)
+            outcomes.setdefault(self.outcome(set_at(self.stored, path, value)), []).append(REMOVED if value is ... else encoded(value))
         shutil.rmtree(self.temp)
         return {"places": self.places, "rows": self.rows, "keys": keys}
 
@@ -216,14 +245,26 @@ def unshared(models, values):
                 those[:] = [values[int(v[1:])] if isinstance(v, str) and v.startswith("#") else v for v in those]
 
 
-def write(path, models):
+def why_not_opened(folder):
+    """Why transformers cannot open a golden folder, or None."""
+    if not (folder / "config.json").exists():
+        return "a GGUF file only"
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] not in transformers.CONFIG_MAPPING:
+        return f"transformers has no class for the model_type {config['model_type']}"
+    return None
+
+
+def write(path, models, not_opened):
     values = shared(models)
     lines = []
     for name, model in sorted(models.items()):
-        keys = ",\n".join(f"{json.dumps(key)}: {json.dumps(outcomes)}" for key, outcomes in model["keys"].items())
+        keys = ",\n".join(f"{json.dumps(key)}: {json.dumps(outcomes, allow_nan=False)}" for key, outcomes in model["keys"].items())
         rows = json.dumps(model["rows"])
         lines.append(f'{json.dumps(name)}: {{"places": {model["places"]}, "rows": {rows}, "keys": {{\n{keys}}}}}')
-    path.write_text('{"values": [\n' + ",\n".join(values) + "],\n\"models\": {" + ",\n".join(lines) + "}}\n")
+    reasons = ",\n".join(f"{json.dumps(name)}: {json.dumps(reason)}" for name, reason in sorted(not_opened.items()))
+    path.write_text('{"values": [\n' + ",\n".join(values) + '],\n"not_opened": {\n' + reasons + '},\n"models": {' +
+                    ",\n".join(lines) + "}}\n")
 
 
 def main():
@@ -233,20 +274,20 @@ def main():
     args = parser.parse_args()
 
     path = args.out / "mutations.json"
-    models = {}
+    models, not_opened = {}, {}
     if args.only and path.exists():
         stored = json.loads(path.read_text())
-        models = stored["models"]
+        models, not_opened = stored["models"], stored["not_opened"]
         unshared(models, stored["values"])
     for folder in sorted((args.out / "models").iterdir()):
-        if not folder.is_dir() or args.only and folder.name not in args.only or folder.name in golden_rwkv.MODELS:
+        if not folder.is_dir() or args.only and folder.name not in args.only:
             continue
-        kind = json.loads((folder / "config.json").read_text())["model_type"]
-        if kind in (*TWINS, "minicpm") or golden_shelf.is_of_other_class(folder.name):
+        if reason := why_not_opened(folder):
+            not_opened[folder.name] = reason
             continue
         models[folder.name] = Sweep(folder).run()
         print(folder.name, len(models[folder.name]["keys"]), file=sys.stderr)
-    write(path, models)
+    write(path, models, not_opened)
 
 
 if __name__ == "__main__":

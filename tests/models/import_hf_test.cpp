@@ -119,7 +119,7 @@ TEST_CASE("import/config.json: kinds of layers under either key, and keys that a
   const std::string gate = R"("mamba_norm_before_gate": false)";
   CHECK(imported("falcon_h1_plain", gate, R"("unread": 0)").integer("model.ssm.inner_size") == 48);
   const Error missing = error_of([&] { imported("falcon_h1", gate, R"("unread": 0)"); });
-  CHECK(contains(missing.what(), "mamba_norm_before_gate is missing, expected false"));
+  CHECK(contains(missing.what(), "mamba_norm_before_gate is missing, expected "));
   // Infinity as Python writes it, and as transformers 5 does.
   for (const char* infinity : {"Infinity", R"({"__float__": "Infinity"})"})
     CHECK(imported("mamba2", "{", fmt::format(R"({{"time_step_limit": [0.0, {}],)", infinity))
