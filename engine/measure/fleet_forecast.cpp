@@ -52,7 +52,8 @@ FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ran
             after = std::min(kFleetDepth, context - 1);
   const std::vector<double> equal(size_t(ranks), 1);
   // The last rank has most of what cannot be divided evenly; rank 0 receives the logits.
-  RankShare last(ranks - 1, equal, kLeastBytes), first(0, equal, kLeastBytes);
+  const uint64_t least = least_bytes_of(link.latency, ranks);
+  RankShare last(ranks - 1, equal, least), first(0, equal, least);
   const ImaginedPass decode(model, layers, kv, after, after + 1, 1, &last),
       decode_first(model, layers, kv, after, after + 1, 1, &first),
       decode_alone(model, layers, kv, after, after + 1, 1),

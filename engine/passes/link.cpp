@@ -15,6 +15,11 @@ constexpr size_t kFirstBytes = 512, kLengthBytes = sizeof(uint64_t);
 
 }  // namespace
 
+uint64_t least_bytes_of(double seconds_of_gather, int ranks) {
+  constexpr double kReadSpeed = 1e10;  // of a core, in bytes of weights a second
+  return ranks < 2 ? 0 : uint64_t(seconds_of_gather * kReadSpeed * ranks / (ranks - 1));
+}
+
 void Link::transfer(std::span<const Out> out, std::span<const In> in, double seconds) {
   if (given_up_) fail(Exit::io, "the other ranks have ended after an error");
   try {

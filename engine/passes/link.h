@@ -17,9 +17,9 @@ namespace chaski {
 // so that rank 0 prints the error.
 constexpr double kSilence = 7, kMoreSilence = 2;  // seconds
 constexpr double kWithoutEnd = 0;
-// What a core reads of weights in about 50 microseconds, the time of a gather over Ethernet. A node
-// with fewer bytes of weights is computed by every rank.
-constexpr uint64_t kLeastBytes = 512 << 10;
+// A node with fewer bytes of weights is computed by every rank, because dividing it saves less time
+// than a gather takes.
+uint64_t least_bytes_of(double seconds_of_gather, int ranks);
 
 class Link {
  public:
@@ -27,7 +27,7 @@ class Link {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   virtual std::string host(int rank) const = 0;
-  // Weights with fewer bytes take less time to read than a gather takes to begin.
+  // The same on all ranks: least_bytes_of() the measured time of a gather.
   virtual uint64_t least_bytes() const = 0;
 
   struct Out {

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -22,6 +23,7 @@ constexpr int kTag = 1;
 // it yields the core between tests, and later sleeps between them, while rank 0 waits for its user.
 constexpr double kSpin = 2e-4, kYield = 0.05;
 constexpr useconds_t kSleep = 500;
+constexpr uint64_t kMeasured = UINT64_MAX;
 
 struct Symbol {
   void* at;
@@ -79,7 +81,9 @@ class MpiLink : public Link {
     mpi().set_errors(mpi().world, mpi().return_errors);
     mpi().comm_rank(mpi().world, &rank_), mpi().comm_size(mpi().world, &ranks_);
     struct Introduction {
-      uint64_t program = 0, least_bytes = kLeastBytes;
+      uint64_t program = 0;
+      uint64_t least_bytes = kMeasured;  // or as the environment says
+      double gather = 0;                 // seconds
       char host[MPI_MAX_PROCESSOR_NAME] = {};
     } own;
     int length = 0;
@@ -92,7 +96,11 @@ class MpiLink : public Link {
     gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(all.size(), sizeof own),
            reinterpret_cast<std::byte*>(all.data()));
     for (size_t r = 0; r < all.size(); ++r) hosts_[r] = all[r].host;
-    least_bytes_ = all[0].least_bytes;
+    own.gather = seconds_of_gather();
+    gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(all.size(), sizeof own),
+           reinterpret_cast<std::byte*>(all.data()));
+    least_bytes_ = all[0].least_bytes == kMeasured ? least_bytes_of(all[0].gather, ranks_)
+                                                   : all[0].least_bytes;
     // Messages have the layout of the build. The other ranks end with rank 0.
     for (size_t r = 0; rank_ == 0 && r < all.size(); ++r)
       if (all[r].program != own.program)
@@ -147,6 +155,21 @@ class MpiLink : public Link {
     MPI_Request request;
   };
 
+  // The least of several: other work on a machine makes some of them slow.
+  double seconds_of_gather() {
+    constexpr int kTimes = 21;
+    constexpr size_t kBytes = 1 << 10;  // about the bytes of a decode step
+    const std::vector<size_t> sizes(static_cast<size_t>(ranks_), kBytes);
+    const std::vector<std::byte> part(kBytes);
+    std::vector<std::byte> all(kBytes * sizes.size());
+    auto least = std::chrono::duration<double>::max();
+    for (int i = 0; i < kTimes; ++i) {
+      const auto start = Clock::now();
+      gather(part, sizes, all.data());
+      least = std::min<std::chrono::duration<double>>(least, Clock::now() - start);
+    }
+    return least.count();
+  }
   void expect(int status, int rank) const {
     if (status != MPI_SUCCESS) fail(Exit::io, "{} (rank {}) has ended", host(rank), rank);
   }
@@ -158,7 +181,7 @@ class MpiLink : public Link {
   }
 
   int rank_ = 0, ranks_ = 1;
-  uint64_t least_bytes_ = kLeastBytes;
+  uint64_t least_bytes_ = 0;
   std::vector<std::string> hosts_;
   std::vector<Open> open_;  // messages that are not done
 };

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "engine/measure/fleet_forecast.h"
 #include "engine/pages/kv_cache.h"
 #include "engine/passes/pipeline.h"
 #include "engine/passes/rank_stage.h"
@@ -284,6 +285,19 @@ TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
                          Error);
     CHECK(given_up == 1);
   }
+}
+
+TEST_CASE("ranks: a slow link divides less") {
+  CHECK(least_bytes_of(80e-6, 2) == 1'600'000);
+  CHECK(least_bytes_of(80e-6, 4) < least_bytes_of(80e-6, 2));
+  CHECK(least_bytes_of(80e-6, 1) == 0);
+  const auto e = Engine::open(one_thread(""));
+  const auto with = [&](double latency) {
+    return forecast_fleet(e->model(), Format::f16, 64, 2, {1e9, latency}, std::nullopt);
+  };
+  const FleetForecast fast = with(1e-9), slow = with(1);
+  CHECK(fast.gathers > slow.gathers);
+  CHECK(fast.weights < slow.weights);
 }
 
 TEST_CASE("ranks: work is cut in proportion to speeds") {
