@@ -13,11 +13,25 @@ namespace {
 // one token need no second message.
 constexpr size_t kFirstBytes = 512, kLengthBytes = sizeof(uint64_t);
 
+constexpr std::string_view kGone = "has ended", kSilent = "has not answered for";
+
 }  // namespace
 
 uint64_t least_bytes_of(double seconds_of_gather, int ranks) {
   constexpr double kReadSpeed = 1e10;  // of a core, in bytes of weights a second
   return ranks < 2 ? 0 : uint64_t(seconds_of_gather * kReadSpeed * ranks / (ranks - 1));
+}
+
+bool Link::is_about_lost_rank(std::string_view text) {
+  return text.ends_with(kGone) || text.find(kSilent) != text.npos;
+}
+std::string Link::silence_of(std::string_view ranks, double seconds) {
+  return fmt::format("{} {} {:.3g} s", ranks, kSilent, seconds);
+}
+
+void Link::is_gone(int rank) const { fail(Exit::io, "{} (rank {}) {}", host(rank), rank, kGone); }
+void Link::is_silent(int rank, double seconds) const {
+  fail(Exit::io, "{}", silence_of(fmt::format("{} (rank {})", host(rank), rank), seconds));
 }
 
 void Link::transfer(std::span<const Out> out, std::span<const In> in, double seconds) {

@@ -9,13 +9,14 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace chaski {
 
 // A rank that sends nothing for this long is lost, and the run ends. The other ranks wait longer,
 // so that rank 0 prints the error.
-constexpr double kSilence = 7, kMoreSilence = 2;  // seconds
+constexpr double kSilence = 6, kMoreSilence = 1;  // seconds
 constexpr double kWithoutEnd = 0;
 // A node with fewer bytes of weights is computed by every rank, because dividing it saves less time
 // than a gather takes.
@@ -49,6 +50,10 @@ class Link {
               bool to_first = false);
   // Rank 0's message, which replaces that of the other ranks. They wait for ever.
   void broadcast(std::string& message);
+  // Whether the text of an error says that a rank does not answer any more.
+  static bool is_about_lost_rank(std::string_view text);
+  // Such a text. `ranks`: one rank, or several of which one is lost.
+  static std::string silence_of(std::string_view ranks, double seconds);
   // The time that rank 0, or another rank, waits for an answer.
   double silence() const { return rank() == 0 ? kSilence : kSilence + kMoreSilence; }
 
@@ -64,6 +69,11 @@ class Link {
   // Called once when the link is given up, where the error is caught. A process whose other ranks
   // are lost can do nothing more, so it ends here.
   std::function<void()> when_given_up;
+
+ protected:
+  // For exchange(): the rank is gone, or has sent or taken nothing for `seconds`.
+  [[noreturn]] void is_gone(int rank) const;
+  [[noreturn]] void is_silent(int rank, double seconds) const;
 
  private:
   virtual void exchange(std::span<const Out> out, std::span<const In> in, double seconds) = 0;

@@ -138,9 +138,7 @@ class MpiLink : public Link {
       const auto since = [&](Clock::time_point from) {
         return std::chrono::duration<double>(now - from).count();
       };
-      if (seconds != kWithoutEnd && since(last) > seconds)
-        fail(Exit::io, "{} (rank {}) has not answered for {:.3g} s", host(open_[0].rank),
-             open_[0].rank, seconds);
+      if (seconds != kWithoutEnd && since(last) > seconds) is_silent(open_[0].rank, seconds);
       if (since(start) > kYield)
         ::usleep(kSleep);
       else if (since(start) > kSpin)
@@ -171,7 +169,7 @@ class MpiLink : public Link {
     return least.count();
   }
   void expect(int status, int rank) const {
-    if (status != MPI_SUCCESS) fail(Exit::io, "{} (rank {}) has ended", host(rank), rank);
+    if (status != MPI_SUCCESS) is_gone(rank);
   }
   template <class Begin>
   void begin(int rank, size_t bytes, Begin with) {

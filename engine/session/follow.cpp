@@ -1,7 +1,10 @@
 #include "engine/session/follow.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <thread>
 
 #include "engine/pages/kv_cache.h"
 #include "engine/passes/message.h"
@@ -13,8 +16,8 @@ namespace chaski {
 
 namespace {
 
-// How long a rank may take to open a model: it may have to convert it.
-constexpr double kOpening = 600;
+// How often the ranks tell each other that they still open a model.
+constexpr std::chrono::milliseconds kStillOpening{20};
 
 // Every field of an opening that is sent, for Put or Take.
 template <class Each>
@@ -42,6 +45,44 @@ RankOpening opening_of(const std::string& message) {
   each_field(opening, Take{in});
   opening.options.link_engine = engine_of(message), opening.options.device = "cpu";
   return opening;
+}
+
+// Calls `open` while the ranks ask each other whether they are still there. A rank may have to
+// convert the model for minutes, so the time that it takes has no limit.
+template <class Open>
+void watched(Link& link, Open open) {
+  std::mutex mutex;
+  std::condition_variable over;
+  bool is_over = false;
+  std::exception_ptr lost;
+  std::thread watch([&] {
+    std::vector<std::byte> all(size_t(link.ranks()));
+    try {
+      while (!std::ranges::all_of(all, [](std::byte done) { return done == std::byte{1}; })) {
+        std::unique_lock lock(mutex);
+        over.wait_for(lock, kStillOpening, [&] { return is_over; });
+        const std::byte mine{is_over};
+        lock.unlock();
+        link.gather({&mine, 1}, std::vector<size_t>(all.size(), 1), all.data());
+      }
+    } catch (...) {
+      lost = std::current_exception();
+    }
+  });
+  std::exception_ptr error;
+  try {
+    open();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    const std::scoped_lock lock(mutex);
+    is_over = true;
+  }
+  over.notify_one();
+  watch.join();
+  for (const std::exception_ptr& e : {lost, error})
+    if (e) std::rethrow_exception(e);
 }
 
 // What each rank tells the others after it has opened a model, or has failed to.
@@ -83,7 +124,7 @@ std::vector<RankOpened> tell_all(Link& link, const RankOpened& mine) {
       out.push_back({r, std::as_bytes(std::span(&mine, 1))});
       in.push_back({r, std::as_writable_bytes(std::span(&all[size_t(r)], 1))});
     }
-  link.transfer(out, in, kOpening);
+  link.transfer(out, in, link.silence());
   return all;
 }
 
@@ -112,9 +153,12 @@ std::shared_ptr<Engine> open_follower(const std::shared_ptr<Link>& link, const s
   std::shared_ptr<Engine> engine;
   RankOpened mine;
   try {
-    engine = open(opening);
-    mine = opened_of(engine.get());
+    watched(*link, [&] {
+      engine = open(opening);
+      mine = opened_of(engine.get());
+    });
   } catch (const std::exception& error) {
+    if (link->given_up()) throw;
     mine = failed_with(error);
   }
   const std::vector<RankOpened> all = tell_all(*link, mine);
@@ -153,9 +197,12 @@ std::shared_ptr<Engine> open_on_all(RankOpening opening, const OpenRank& open) {
   RankOpened mine;
   std::exception_ptr error;
   try {
-    engine = open(opening);
-    mine = opened_of(engine.get());
+    watched(link, [&] {
+      engine = open(opening);
+      mine = opened_of(engine.get());
+    });
   } catch (const std::exception& e) {
+    if (link.given_up()) throw;
     mine = failed_with(e), error = std::current_exception();
   }
   const std::vector<RankOpened> all = tell_all(link, mine);

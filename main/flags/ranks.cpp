@@ -1,17 +1,27 @@
 #include "main/flags/ranks.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
-#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "engine/passes/mpi_link.h"
+#include "engine/passes/mpirun_text.h"
 #include "engine/session/follow.h"
+#include "main/flags/mpirun.h"
 #include "main/terminal/last_words.h"
 #include "main/terminal/output.h"
 
@@ -19,13 +29,62 @@ namespace chaski {
 
 namespace {
 
+// Tells --hosts that this rank is there (engine/passes/mpirun_text.h), until it is destroyed.
+class RankSigns {
+ public:
+  RankSigns() {
+    // Read here, because MPI changes the environment while it starts.
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    sign_ = {mpi_rank(), host.data()};
+    beats_ = std::thread([this] { beat(); });
+  }
+  ~RankSigns() {
+    {
+      const std::scoped_lock lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_one();
+    beats_.join();
+  }
+  RankSigns(const RankSigns&) = delete;
+
+ private:
+  static constexpr std::chrono::milliseconds kPause{500};
+
+  void beat() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const std::string text = sign_.text();
+      (void)!::write(STDERR_FILENO, text.data(), text.size());
+      if (sign_.is_last) return;
+      sign_.is_last = changed_.wait_for(lock, kPause, [this] { return over_; });
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  RankSign sign_;
+  std::thread beats_;
+};
+
 struct RanksOfRun {
   std::vector<std::string> words;  // of the command line
+  bool has_launcher = false;       // --hosts has started this process
+  std::optional<RankSigns> signs;
   std::shared_ptr<Link> link;
 };
 RanksOfRun& ranks_of_run() {
   static RanksOfRun of_this_process;
   return of_this_process;
+}
+
+// mpirun's daemon on a machine that has lost the others may wait for minutes until TCP gives up.
+void end_daemon() {
+  std::string name;
+  std::ifstream("/proc/" + std::to_string(::getppid()) + "/comm") >> name;
+  if (name == "orted") ::kill(::getppid(), SIGKILL);
 }
 
 // For a catch (...): the line of the exception, with the host of a rank other than 0. mpirun ends
@@ -36,17 +95,22 @@ RanksOfRun& ranks_of_run() {
   try {
     throw;
   } catch (const Error& error) {
+    if (Link::is_about_lost_rank(error.what())) {
+      put_last_line(error.code, {host, error.what()});
+      end_daemon();
+      ::_exit(int(error.code));
+    }
     end_now(error.code, {host, error.what()});
   } catch (const std::exception& error) {
     end_now(Exit::io, {host, error.what()});
   }
 }
 
-// The command line goes to the first machine in this variable. In the arguments of mpirun a word
-// ":" would begin another program, and every user of a machine could read the prompt.
+// The command line goes to the machines in this variable. In the arguments of mpirun a word ":"
+// would begin another program, and every user of a machine could read the prompt.
 constexpr const char* kWords = "CHASKI_WORDS";
-constexpr size_t kMostBytes =
-    60 << 10;  // the system limits a variable to 128 KB, of hex digits here
+// The system limits a variable to 128 KB, of hex digits here.
+constexpr size_t kMostBytes = 60 << 10;
 
 std::string encoded(const std::vector<std::string>& words) {
   std::string digits;
@@ -95,10 +159,15 @@ std::shared_ptr<Link> ranks_link() { return ranks_of_run().link; }
 void start_ranks(std::vector<std::string>& words) {
   if (const char* const given = std::getenv("CHASKI_WORDS"); given && mpi_ranks() > 0) {
     words = decoded(given);
+    ranks_of_run().has_launcher = true;
     ::unsetenv(kWords);
   }
   ranks_of_run().words = words;
   if (mpi_ranks() < 2) return;
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a rank ends with mpirun or its daemon
+  if (::getppid() != parent) ::_exit(int(Exit::io));
+  if (ranks_of_run().has_launcher) ranks_of_run().signs.emplace();
   ranks_of_run().link = open_mpi_link();
   ranks_of_run().link->when_given_up = end_rank;
   if (ranks_of_run().link->rank() == 0) return;
@@ -108,6 +177,7 @@ void start_ranks(std::vector<std::string>& words) {
   } catch (...) {
     end_rank();
   }
+  ranks_of_run().signs.reset();
   std::exit(int(Exit::done));
 }
 
@@ -117,6 +187,7 @@ int end_ranks(int status) {
   if (status != int(Exit::done)) ranks_of_run().link->when_given_up = [status] { ::_exit(status); };
   end_followers(*ranks_of_run().link);
   close_mpi();
+  ranks_of_run().signs.reset();
   return status;
 }
 
@@ -135,18 +206,15 @@ void start_on_hosts(const std::string& hosts, bool wants_terminal) {
          "the command line has {} bytes, expected at most {} with --hosts: use -f FILE",
          words.size() / 2, kMostBytes);
   ::setenv(kWords, words.c_str(), 1);
-  std::vector<std::string> start{
-      "mpirun", "--bind-to",           "none",   "--map-by", "node", "-x", kWords,
-      "-n",     std::to_string(ranks), "--host", hosts};
+  std::vector<std::string> start{"mpirun", "--bind-to", "none", "--map-by", "node", "-x", kWords};
+  // mpirun finds out about a machine that cannot be reached any more after about 6 seconds.
+  for (const char* const setting : {"time", "intvl", "probes"})
+    start.insert(start.end(), {"--mca", fmt::format("oob_tcp_keepalive_{}", setting), "2"});
+  start.insert(start.end(), {"-n", std::to_string(ranks), "--host", hosts});
   if (::geteuid() == 0) start.push_back("--allow-run-as-root");
   std::error_code none;
   start.push_back(std::filesystem::read_symlink("/proc/self/exe", none));
-  std::vector<char*> arguments;
-  for (std::string& word : start) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  fail(Exit::io, "--hosts needs mpirun, which does not start: {} (scripts/setup.sh --mpi)",
-       std::strerror(errno));
+  std::exit(run_mpirun(std::move(start)));
 }
 
 }  // namespace chaski

@@ -18,8 +18,8 @@ int end_ranks(int status);
 // Null without mpirun.
 std::shared_ptr<Link> ranks_link();
 
-// Replaces this process by mpirun, which starts the same command on all of these hosts, a list
-// separated by commas. Returns if mpirun has started this process. Standard input is a pipe then,
+// Runs mpirun, which starts the same command on all of these hosts, a list separated by commas, and
+// ends with its status. Returns if mpirun has started this process. Standard input is a pipe then,
 // so a command that wants a terminal is refused. Throws Error(usage | io).
 void start_on_hosts(const std::string& hosts, bool wants_terminal);
 

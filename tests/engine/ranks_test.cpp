@@ -1,5 +1,7 @@
 // Ranks that compute a model together: the same bits as one rank, a part of the memory each, and an
 // error when one of them is lost.
+#include <atomic>
+#include <chrono>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -285,6 +287,36 @@ TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
                          Error);
     CHECK(given_up == 1);
   }
+}
+
+TEST_CASE("ranks: opening a model may take longer than a rank may be silent") {
+  const std::chrono::milliseconds silence{2000}, longer{4000};
+  const auto slow = [&](const RankOpening& opening) {
+    std::this_thread::sleep_for(longer);
+    return open_rank(opening);
+  };
+  Ranks ranks(2, {}, slow, std::chrono::duration<double>(silence).count());
+  CHECK(same_rows(rows_of(*ranks.open(one_thread(""))), rows_of(*Engine::open(one_thread("")))));
+}
+
+TEST_CASE("ranks: one that is lost while a model is opened is named at once") {
+  const auto links = thread_links(2, 0.2);
+  std::thread silent([&] {
+    std::string message;
+    links[1]->broadcast(message);
+  });
+  std::atomic<bool> named = false;
+  links[0]->when_given_up = [&] { named = true; };
+  EngineOptions o = one_thread("");
+  o.link = links[0];
+  const OpenRank wait = [&](const RankOpening&) -> std::shared_ptr<Engine> {
+    for (int i = 0; i < 1000 && !named; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    fail(Exit::io, "no rank was named");
+  };
+  CHECK_THROWS_WITH_AS(open_on_all({o}, wait), "thread 1 (rank 1) has not answered for 0.2 s",
+                       Error);
+  silent.join();
 }
 
 TEST_CASE("ranks: a slow link divides less") {

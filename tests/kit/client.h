@@ -170,10 +170,10 @@ inline double metric(const Serving& server, const std::string& name) {
   return std::stod(text.substr(at + name.size() + 2));
 }
 
-// Whether the condition holds within five seconds.
+// Whether the condition holds within half a minute: the machine may be busy.
 template <class Condition>
 bool soon(Condition holds) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 6000; ++i) {
     if (holds()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -51,9 +51,8 @@ class ThreadLink : public Link {
         mail_->arrived.wait(lock, here);
       else if (!mail_->arrived.wait_for(
                    lock, std::chrono::duration<double>(std::min(seconds, silence_)), here))
-        fail(Exit::io, "{} (rank {}) has not answered for {:.3g} s", host(i.from), i.from,
-             std::min(seconds, silence_));
-      if (box.empty()) fail(Exit::io, "{} (rank {}) has ended", host(i.from), i.from);
+        is_silent(i.from, std::min(seconds, silence_));
+      if (box.empty()) is_gone(i.from);
       ENSURE(box.front().size() == i.bytes.size(), "a message has the size that is expected");
       std::copy(box.front().begin(), box.front().end(), i.bytes.begin());
       box.pop_front();
