@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# deb.sh FOLDER: makes a Debian package of FOLDER/root, where make install has written its files below usr/. dpkg-shlibdeps finds the
-# needed libraries (except libcurl, which chaski pull loads at run time), so the package is for the Debian version it was made on.
+# deb.sh FOLDER [DEPENDS]: makes a Debian package of FOLDER/root, where make install has written its files below usr/. Without DEPENDS,
+# dpkg-shlibdeps finds the needed libraries (except libcurl, which chaski pull loads at run time), so the package is for the Debian
+# version it was made on.
 set -eu
 cd "$(dirname "$0")/../.."
 folder=$1
@@ -28,7 +29,7 @@ chmod 755 "$root/DEBIAN/postinst"
 
 # dpkg-shlibdeps needs the description of a source package, of which it uses only the name.
 printf 'Source: chaski\n\nPackage: chaski\nArchitecture: any\n' > "$folder/debian/control"
-depends=$(cd "$folder" && dpkg-shlibdeps -O root/usr/bin/chaski 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
+depends=${2:-$(cd "$folder" && dpkg-shlibdeps -O root/usr/bin/chaski 2>/dev/null | sed -n 's/^shlibs:Depends=//p')}
 [ -n "$depends" ] || { echo "deb: dpkg-shlibdeps found no libraries for $root/usr/bin/chaski" >&2; exit 1; }
 version=$(CHASKI_CONFIG=none "$root/usr/bin/chaski" --version | cut -d' ' -f2)
 architecture=$(dpkg --print-architecture)

@@ -32,7 +32,8 @@ python3 scripts/package/wheel.py "$root/usr" LICENSE "$folder" "$version" "manyl
 
 mkdir "$folder/deb"
 mv "$root" "$folder/deb/root"
-scripts/package/deb.sh "$folder/deb" >/dev/null
+# dpkg-shlibdeps would ask for the libc of this machine's Debian: since 2.34 it is one library, and its table of symbols begins there.
+scripts/package/deb.sh "$folder/deb" "libc6 (>= $glibc)" >/dev/null
 mv "$folder"/deb/*.deb "$folder"
 rm -r "${folder:?}/deb"
 

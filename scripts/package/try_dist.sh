@@ -25,7 +25,7 @@ for file in "${files[@]}"; do
     # Unpacked at a place that the program was not built for.
     *.tar.gz) install="mkdir /opt/some && tar -C /opt/some -xzf *.tar.gz && ln -s /opt/some/*/bin/chaski /usr/local/bin/chaski" ;;
     # Its dependencies, if it has others than libc, are those of this system.
-    *.deb) install="dpkg -i *.deb || { apt-get update && apt-get install -f -y --no-install-recommends; }" ;;
+    *.deb) install="dpkg -i *.deb || { apt-get update && apt-get install -y --no-install-recommends ./*.deb; }" ;;
     *.whl) install="python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-index *.whl && ln -s /opt/venv/bin/chaski /usr/local/bin/chaski" ;;
   esac
   system=$systems/system

@@ -26,8 +26,9 @@ Outcome make(const std::string& arguments) {
 TEST_CASE("make install writes program, manual, completions and units to PREFIX") {
   const TempFolder folder;
   const std::string root = folder / "root", installed = root + "/opt/chaski/bin/chaski";
-  const Outcome done = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
-                            " PREFIX=/opt/chaski DESTDIR=" + root + " install");
+  const Outcome done =
+      make("-o " + chaski_binary() + " BUILD=" + build_folder() +
+           " PREFIX=/opt/chaski DESTDIR=" + fs::relative(root).string() + " install");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   std::vector<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
