@@ -61,7 +61,7 @@ struct Key {
   bool above_zero = false;                      // the number must be positive and finite
   double least_number = -INFINITY, most_number = INFINITY;  // of a number, or of each item
   bool can_be_absent = false;                               // if absent, the member keeps its value
-  bool hf_filled = false;    // config.json may have a shorter list, which is filled up
+  std::optional<int64_t> hf_filled;  // fills up a list of config.json that is shorter
   bool hf_by_layer = false;  // config.json may have a list with the same integer for each layer
   bool hf_required = false, hf_no_null = false, hf_no_empty = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
@@ -110,9 +110,8 @@ struct Key {
   Key& gguf_otherwise(T value) {
     return gguf_default = worked(std::move(value)), *this;
   }
-  // config.json may have fewer items of a list of integers. The others are zeros, or the least
-  // number if that is negative.
-  Key& filled_in_hf() { return hf_filled = true, *this; }
+  // config.json may have fewer items of a list of integers. The others are `with`.
+  Key& filled_in_hf(int64_t with) { return hf_filled = with, *this; }
   // config.json may have a list of the same integer for each layer.
   Key& by_layer_in_hf() { return hf_by_layer = true, *this; }
   Key& hf_word(std::string theirs, std::string ours_is);

@@ -73,7 +73,7 @@ class KimiLinear : public Mla {
     k.integers(attending, "attention_layers", n_layers)
         .not_in_gguf()
         .in_hf("linear_attn_config.full_attn_layers")
-        .filled_in_hf()
+        .filled_in_hf(0)
         .range(0, 4096)
         .optional();
     k.flags(kinds_in_hf, "attention_kinds", n_layers)

@@ -58,7 +58,7 @@ class Lfm2 : public Hybrid {
     k.integers(attending, "attention_numbers", n_layers)
         .not_in_gguf()
         .in_hf("full_attn_idxs")
-        .filled_in_hf()
+        .filled_in_hf(-1)
         .range(-1, 4096)
         .optional();
     kv_list_key(k, "layer_types", "full_attention", "conv");

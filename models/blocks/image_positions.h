@@ -15,7 +15,7 @@ inline Key& section_key(Keys& keys, std::vector<int64_t>& sections, const char* 
       .in_gguf("rope.dimension_sections")
       .in_hf(std::vector<std::string>{inside[0] + name, inside[1] + name, inside[0] + older_name,
                                       inside[1] + older_name})
-      .filled_in_hf()
+      .filled_in_hf(0)
       .range(0, 1 << 20);
 }
 

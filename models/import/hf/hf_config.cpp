@@ -193,7 +193,7 @@ Given read(const Key& key, const Json& value) {
     std::vector<int64_t> list = integers_of(value);
     if (key.hf_filled)
       list.resize(std::max(list.size(), size_t(std::get<Key::Each<int64_t>>(key.member).count())),
-                  std::min<int64_t>(0, key.least));
+                  *key.hf_filled);
     return list;
   }
   if (key.kind == Kind::flags) return flags_of(key, value);
