@@ -365,12 +365,13 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
 }
 
 uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options) {
-  QuipuHeader header{source.meta, {}};
-  put_settings(options, header.meta);
+  Metadata meta = source.meta;
+  put_settings(options, meta);
   const std::vector<double> errors(source.tensors.size());
-  for (const char* key : kErrorKeys) header.meta.set_floats(key, errors);
-  for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
-  return encode_header(header).size() + source.tensors.size() * kTensorAlign;
+  for (const char* key : kErrorKeys) meta.set_floats(key, errors);
+  std::vector<TableRow> table;
+  for (const TensorSource& tensor : source.tensors) table.push_back({tensor.info});
+  return header_bytes(meta, table) + source.tensors.size() * kTensorAlign;
 }
 
 namespace {

@@ -481,7 +481,7 @@ void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
   if (too_large(weights->bytes(), most_, failure_) != Reason::none) return;
   make_room(weights->bytes(), most_converted(most_), sum);
   ::malloc_trim(0);  // the import of the model has ended, and malloc keeps what it freed
-  write_quipu(file, source_of(weights), 1);
+  write_quipu(file, weights, 1);
   keep_verified(file, Mapping::open(file)->state());  // write_quipu() has compared its checksums
   const std::string record = digits_of(path_) + kRecordEnding, before = record_named(record).name;
   keep_record(record, {path_, state_, name, weights->kind});

@@ -11,7 +11,7 @@ namespace chaski {
 
 std::vector<Chunk> chunks_of(const ModelSource& source) {
   // long enough for one write, small compared with any large tensor
-  constexpr uint64_t kChunkBytes = 2 << 20;
+  constexpr uint64_t kChunkBytes = 1 << 20;
   std::vector<Chunk> chunks;
   for (size_t t = 0; t < source.tensors.size(); t++) {
     const TensorInfo& info = source.tensors[t].info;

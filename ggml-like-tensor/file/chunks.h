@@ -1,4 +1,4 @@
-// A model's tensors cut into pieces of about 2 MB, and a few threads that work through such a list.
+// A model's tensors cut into pieces of about 1 MB, and a few threads that work through such a list.
 // Reading, writing and quantizing a whole model share this. Kernels have their own threads
 // (crew.h).
 #pragma once

@@ -22,26 +22,22 @@ uint64_t number_at(std::span<const std::byte> bytes, uint64_t at) {
   return number;
 }
 
-uint64_t sum_of_header(const QuipuHeader& header) {
-  const std::string encoded = encode_header(header);
-  return checksum(encoded.data(), encoded.size());
-}
-
 }  // namespace
 
-PartTable::PartTable(std::string path, AtomicFile& file, const Parts& parts,
-                     const QuipuHeader& header, const std::vector<Chunk>& chunks, uint64_t data_end)
+PartTable::PartTable(std::string path, AtomicFile& file, const Parts& parts, uint64_t header_sum,
+                     const std::vector<TableRow>& table, const std::vector<Chunk>& chunks,
+                     uint64_t data_end)
     : path_(std::move(path)),
       file_(file),
       parts_(parts),
-      header_(header),
+      table_(table),
       chunks_(chunks),
       data_end_(data_end),
       lines_at_(aligned(data_end)),
-      header_sum_(sum_of_header(header)),
-      left_(new std::atomic<size_t>[header.table.size()]),
-      finished_(header.table.size()) {
-  for (size_t t = 0, c = 0; t < header.table.size(); ++t) {
+      header_sum_(header_sum),
+      left_(new std::atomic<size_t>[table.size()]),
+      finished_(table.size()) {
+  for (size_t t = 0, c = 0; t < table.size(); ++t) {
     first_.push_back(c);
     while (c < chunks.size() && chunks[c].tensor == t) ++c;
     left_[t] = c - first_.back();
@@ -52,7 +48,7 @@ PartTable::PartTable(std::string path, AtomicFile& file, const Parts& parts,
 std::string PartTable::foot() const {
   std::string foot;
   append_number(foot, lines_at_);
-  append_number(foot, header_.table.size());
+  append_number(foot, table_.size());
   for (const auto& [what, hash] : parts_.made_with) append_number(foot, hash);
   append_number(foot, header_sum_);
   append_number(foot, checksum(foot.data(), foot.size()));
@@ -75,7 +71,7 @@ void PartTable::begin(std::vector<uint64_t>& sums, int threads) {
   if (file_.size() > 0 && take_over(sums, threads)) return;
   std::fill(finished_.begin(), finished_.end(), 0);
   const std::string foot = this->foot();
-  const uint64_t foot_at = lines_at_ + header_.table.size() * sizeof(Line);
+  const uint64_t foot_at = lines_at_ + table_.size() * sizeof(Line);
   file_.cut(0);
   file_.pad_to(foot_at + foot.size());
   file_.write_at(foot_at, std::as_bytes(std::span(foot)));
@@ -121,7 +117,7 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
   if (!text.ends_with(kPartsMagic) || number_at(found, summed) != checksum(found.data(), summed))
     return refuse();
   expect_same(found);
-  const uint64_t n = header_.table.size();
+  const uint64_t n = table_.size();
   if (text != wanted || bytes.size() != lines_at_ + n * sizeof(Line) + wanted.size())
     return refuse();
   std::atomic<int> damaged = 0;
@@ -131,8 +127,7 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
     if (known.own == 0 && known.data == 0) return;  // the tensor was not finished
     if (line(t, known.data, known.notes).own != known.own) return void(++damaged);
     for (size_t c = first_[t]; c < first_[t + 1]; ++c)
-      sums[c] =
-          checksum(bytes.data() + header_.table[t].offset + chunks_[c].offset, chunks_[c].bytes);
+      sums[c] = checksum(bytes.data() + table_[t].offset + chunks_[c].offset, chunks_[c].bytes);
     if (sum_of(t, sums) != known.data) return void(++damaged);
     parts_.kept(t, known.notes);
     finished_[t] = 1;

@@ -21,9 +21,11 @@ namespace chaski {
 
 class PartTable {
  public:
-  // For a file whose data end at `data_end`. `path` is for error messages.
-  PartTable(std::string path, AtomicFile& file, const Parts& parts, const QuipuHeader& header,
-            const std::vector<Chunk>& chunks, uint64_t data_end);
+  // For a file whose data end at `data_end`. `path` is for error messages; `header_sum` tells files
+  // of another header apart.
+  PartTable(std::string path, AtomicFile& file, const Parts& parts, uint64_t header_sum,
+            const std::vector<TableRow>& table, const std::vector<Chunk>& chunks,
+            uint64_t data_end);
 
   // Makes room for data and table, or continues an earlier run. In that case the checksums of the
   // chunks that it finished are put into `sums`.
@@ -51,7 +53,7 @@ class PartTable {
   const std::string path_;
   AtomicFile& file_;
   const Parts& parts_;
-  const QuipuHeader& header_;
+  const std::vector<TableRow>& table_;
   const std::vector<Chunk>& chunks_;
   const uint64_t data_end_, lines_at_, header_sum_;
   std::vector<size_t> first_;  // first chunk of each tensor, and the number of chunks

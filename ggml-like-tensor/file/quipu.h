@@ -56,6 +56,8 @@ void verify(const Weights& weights, int threads);
 
 // A source over an open file, so that convert and quantize take .quipu like any other input.
 ModelSource source_of(std::shared_ptr<const Weights> weights);
+// The same without the metadata, of which a vocabulary takes megabytes.
+ModelSource tensors_of(std::shared_ptr<const Weights> weights);
 
 // Reads every tensor into memory, with `threads` threads. The bytes do not depend on their number.
 std::shared_ptr<const Weights> load(const ModelSource& source, int threads);
@@ -69,7 +71,8 @@ using Progress = std::function<void(size_t, uint64_t, uint64_t)>;
 // new values must take as many bytes.
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
                  const Progress& progress = {}, const std::function<void(Metadata&)>& finish = {});
-// The same without a copy of the metadata, which has some megabytes if it has a vocabulary.
-void write_quipu(const std::string& path, ModelSource&& source, int threads);
+// The same for an open model, without a copy of its metadata.
+void write_quipu(const std::string& path, const std::shared_ptr<const Weights>& weights,
+                 int threads);
 
 }  // namespace chaski

@@ -184,9 +184,14 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
 
 }  // namespace
 
-Value take_value(Cursor& in, const std::string& field) {
+void expect_list_size(uint64_t items, const std::string& where) {
   // The longest list of a known model has a tenth of this.
   constexpr uint64_t kMaxItems = 1 << 22;
+  if (items > kMaxItems)
+    fail(Exit::bad_file, "{} has {} items, expected at most {}", where, items, kMaxItems);
+}
+
+Value take_value(Cursor& in, const std::string& field) {
   const std::string where = fmt::format("{}: {}", in.file(), field);
   Value value;
   value.type = static_cast<ValueType>(in.take<uint32_t>(field));
@@ -198,8 +203,7 @@ Value take_value(Cursor& in, const std::string& field) {
   as_stored(value.element, where, [&]<class T>(T) {
     constexpr uint64_t kMinBytes = std::is_same_v<T, std::string> ? sizeof(uint64_t) : sizeof(T);
     const uint64_t n = in.count(in.take<uint64_t>(field), kMinBytes, field);
-    if (n > kMaxItems)
-      fail(Exit::bad_file, "{} has {} items, expected at most {}", where, n, kMaxItems);
+    expect_list_size(n, where);
     value.data = take_list<T>(in, n, field);
   });
   return value;
@@ -268,7 +272,13 @@ void verify(const Weights& weights, int threads) {
 }
 
 ModelSource source_of(std::shared_ptr<const Weights> weights) {
-  ModelSource source{weights->path, weights->kind, weights->meta, {}, weights};
+  ModelSource source = tensors_of(weights);
+  source.meta = weights->meta;
+  return source;
+}
+
+ModelSource tensors_of(std::shared_ptr<const Weights> weights) {
+  ModelSource source{weights->path, weights->kind, {}, {}, weights};
   for (const Weight& weight : weights->tensors) {
     const uint64_t strip = weight.info.tiled() ? strip_bytes(weight.info.format, weight.info.cols)
                                                : weight.info.bytes();

@@ -66,26 +66,27 @@ void append_row(std::string& out, const TableRow& row) {
   append(out, row.sum);
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// Makes the header with every tensor's place in the file but without checksums. Sets file_bytes to
-// the end of the last tensor.
-QuipuHeader plan(const ModelSource& source, Metadata&& meta, uint64_t& file_bytes) {
-  QuipuHeader header{std::move(meta), {}};
-  for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
-  file_bytes = encode_header(header).size();
-  for (TableRow& row : header.table) {
+// The tensors' places in the file, without checksums. Sets header_end and file_bytes, the ends of
+// the header and of the last tensor.
+std::vector<TableRow> plan(const ModelSource& source, const Metadata& meta, uint64_t& header_end,
+                           uint64_t& file_bytes) {
+  std::vector<TableRow> table;
+  for (const TensorSource& tensor : source.tensors) table.push_back({tensor.info});
+  file_bytes = header_end = header_bytes(meta, table);
+  for (TableRow& row : table) {
     row.offset = aligned(file_bytes);
     file_bytes = row.offset + row.info.bytes();
   }
-  return header;
+  return table;
 }
 
 // Writes the data of all tensors that are not finished. Stores the checksum of each chunk as it
 // came from the source.
-void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& header,
+void write_data(AtomicFile& file, const ModelSource& source, const std::vector<TableRow>& rows,
                 const std::vector<Chunk>& chunks, int threads, const Progress& progress,
                 PartTable* table, std::vector<uint64_t>& sums) {
   uint64_t done = 0, total = 0;
@@ -101,7 +102,7 @@ void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& 
     std::vector<std::byte> data(chunk.bytes);
     source.tensors[chunk.tensor].read(chunk.first, chunk.last, data.data());
     sums[job] = checksum(data.data(), data.size());
-    file.write_at(header.table[chunk.tensor].offset + chunk.offset, data);
+    file.write_at(rows[chunk.tensor].offset + chunk.offset, data);
     if (table) table->written(job, sums);
     const std::lock_guard lock(reporting);
     done += chunk.bytes;
@@ -112,11 +113,11 @@ void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& 
 // Reads back what was written, compares it with the data of the source, and fills in the tensors'
 // checksums. Pages are dropped as soon as they are read, so the memory used is that of some chunks.
 void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
-               const std::vector<uint64_t>& sums, int threads, QuipuHeader& header) {
+               const std::vector<uint64_t>& sums, int threads, std::vector<TableRow>& rows) {
   const auto mapping = Mapping::open(file.temporary());
   const std::byte* data = mapping->bytes().data();
-  for_each_job(header.table.size(), threads, [&](size_t t) {
-    TableRow& row = header.table[t];
+  for_each_job(rows.size(), threads, [&](size_t t) {
+    TableRow& row = rows[t];
     const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> whole(XXH3_createState(),
                                                                          XXH3_freeState);
     if (!whole || XXH3_64bits_reset(whole.get()) != XXH_OK) throw std::bad_alloc();
@@ -135,25 +136,43 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
   });
 }
 
-// Compares the header with the file, some pages at a time: a vocabulary has megabytes.
-void read_back_header(const std::string& path, const AtomicFile& file, std::string_view header) {
-  constexpr size_t kAtOnce = 256 << 10;
+// Encodes preamble and header; `take` gets each piece with its place in the file.
+void encode_in_place(const Metadata& meta, const std::vector<TableRow>& rows,
+                     const std::function<void(uint64_t, std::string_view)>& take) {
+  uint64_t at = kQuipuPreamble;
+  const std::string preamble = encode_header(meta, rows, [&](std::string_view piece) {
+    take(at, piece);
+    at += piece.size();
+  });
+  take(0, preamble);
+}
+
+void write_header(AtomicFile& file, const Metadata& meta, const std::vector<TableRow>& rows,
+                  uint64_t header_end) {
+  ENSURE(header_bytes(meta, rows) == header_end, "the header must not change its size");
+  encode_in_place(meta, rows,
+                  [&](uint64_t at, std::string_view piece) { file.write_at(at, bytes_of(piece)); });
+}
+
+void read_back_header(const std::string& path, const AtomicFile& file, const Metadata& meta,
+                      const std::vector<TableRow>& rows) {
   const auto mapping = Mapping::open(file.temporary());
-  const bool whole = mapping->bytes().size() >= header.size();
-  for (size_t at = 0; at < header.size(); at += kAtOnce) {
-    const std::string_view piece = header.substr(at, kAtOnce);
-    if (!whole || std::memcmp(mapping->bytes().data() + at, piece.data(), piece.size()) != 0)
+  encode_in_place(meta, rows, [&](uint64_t at, std::string_view piece) {
+    const auto found = mapping->bytes();
+    if (found.size() < at + piece.size() ||
+        std::memcmp(found.data() + at, piece.data(), piece.size()) != 0)
       fail(Exit::io,
            "{}: the header does not read back as it was written: the disk is failing, or another "
            "program writes {}",
            path, file.temporary());
     mapping->drop_pages();
-  }
+  });
 }
 
 }  // namespace
 
-void append_value(std::string& out, const Value& value, const std::string& field) {
+void append_value(std::string& out, const Value& value, const std::string& field,
+                  const std::function<void()>& item_added) {
   append(out, static_cast<uint32_t>(value.type));
   if (value.type != ValueType::array)
     return as_stored(value.type, field,
@@ -161,64 +180,76 @@ void append_value(std::string& out, const Value& value, const std::string& field
   append(out, static_cast<uint32_t>(value.element));
   as_stored(value.element, field, [&]<class T>(T) {
     const auto& all = held<HeldList<T>>(value);
+    expect_list_size(all.size(), field);
     append<uint64_t>(out, all.size());
-    for (const auto one : all) append_one<T>(out, one, field);
+    for (const auto one : all) {
+      append_one<T>(out, one, field);
+      if (item_added) item_added();
+    }
   });
 }
 
-namespace {
+std::string encode_header(const Metadata& meta, const std::vector<TableRow>& table,
+                          const TakePiece& take) {
+  constexpr size_t kPiece = 256 << 10;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> sum(XXH3_createState(),
+                                                                     XXH3_freeState);
+  if (!sum || XXH3_64bits_reset(sum.get()) != XXH_OK) throw std::bad_alloc();
+  uint64_t bytes = 0;
+  std::string out;
+  const auto pass_on = [&] {
+    XXH3_64bits_update(sum.get(), out.data(), out.size());
+    bytes += out.size();
+    take(out);
+    out.clear();
+  };
+  const auto added = [&] {
+    if (out.size() >= kPiece) pass_on();
+  };
+  append<uint64_t>(out, meta.all().size());
+  for (const auto& [key, value] : meta.all()) {
+    append(out, std::string_view(key));
+    append_value(out, value, fmt::format("{}: {}", meta.origin, escaped(key)), added);
+    added();
+  }
+  append<uint64_t>(out, table.size());
+  for (const TableRow& row : table) append_row(out, row), added();
+  pass_on();
 
-// At least the bytes of all lists of texts and their lengths: a string that grows would need twice
-// the memory for a moment.
-size_t bytes_of_texts(const Metadata& meta) {
-  size_t bytes = 0;
-  for (const auto& [key, value] : meta.all())
-    if (const Texts* texts = std::get_if<Texts>(&value.data))
-      for (const std::string_view text : *texts) bytes += sizeof(uint64_t) + text.size();
+  std::string preamble(kQuipuMagic);
+  append(preamble, kQuipuVersion);
+  append(preamble, bytes);
+  append<uint64_t>(preamble, XXH3_64bits_digest(sum.get()));
+  return preamble;
+}
+
+uint64_t header_bytes(const Metadata& meta, const std::vector<TableRow>& table) {
+  uint64_t bytes = kQuipuPreamble;
+  encode_header(meta, table, [&](std::string_view piece) { bytes += piece.size(); });
   return bytes;
 }
 
-}  // namespace
-
-std::string encode_header(const QuipuHeader& header) {
-  constexpr size_t kOthers = 2 << 20;
-  std::string out;
-  out.reserve(bytes_of_texts(header.meta) + kOthers);
-  out = kQuipuMagic;
-  append(out, kQuipuVersion);
-  const size_t sizes = out.size(), begin = sizes + 2 * sizeof(uint64_t);
-  out.resize(begin);
-  append<uint64_t>(out, header.meta.all().size());
-  for (const auto& [key, value] : header.meta.all()) {
-    append(out, std::string_view(key));
-    append_value(out, value, fmt::format("{}: {}", header.meta.origin, escaped(key)));
-  }
-  append<uint64_t>(out, header.table.size());
-  for (const TableRow& row : header.table) append_row(out, row);
-
-  const uint64_t bytes = out.size() - begin, sum = checksum(out.data() + begin, bytes);
-  std::memcpy(out.data() + sizes, &bytes, sizeof(bytes));
-  std::memcpy(out.data() + sizes + sizeof(bytes), &sum, sizeof(sum));
-  return out;
-}
-
 namespace {
 
-void write(const std::string& path, const ModelSource& source, Metadata meta, int threads,
+// Anything that the reader would refuse is refused before a byte is written. encode_header() has
+// checked the metadata, so this reads a header that has the table alone.
+void expect_readable(const std::string& path, const std::vector<TableRow>& rows,
+                     uint64_t file_bytes) {
+  std::string table;
+  const std::string preamble =
+      encode_header({}, rows, [&](std::string_view piece) { table += piece; });
+  decode_header(path, bytes_of(preamble + table), file_bytes);
+}
+
+void write(const std::string& path, const ModelSource& source, const Metadata& meta, int threads,
            const Parts* parts, const Progress& progress,
            const std::function<void(Metadata&)>& finish) {
   // A linked-in model has a name but no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
-  uint64_t file_bytes = 0;
-  QuipuHeader header = plan(source, std::move(meta), file_bytes);
-  // Anything that the reader would refuse is refused before a byte is written.
-  size_t planned = 0;
-  {
-    const std::string encoded = encode_header(header);
-    planned = encoded.size();
-    decode_header(path, bytes_of(encoded), file_bytes);
-  }
+  uint64_t header_end = 0, file_bytes = 0;
+  std::vector<TableRow> rows = plan(source, meta, header_end, file_bytes);
+  expect_readable(path, rows, file_bytes);
 
   const auto chunks = chunks_of(source);
   std::vector<uint64_t> sums(chunks.size());
@@ -227,22 +258,22 @@ void write(const std::string& path, const ModelSource& source, Metadata meta, in
   if (parts && parts->note && !file.not_adopted().empty())
     parts->note(file.not_adopted() + "; everything starts again");
   if (parts) {
-    table.emplace(path, file, *parts, header, chunks, file_bytes);
+    const std::string preamble = encode_header(meta, rows, [](std::string_view) {});
+    table.emplace(path, file, *parts, checksum(preamble.data(), preamble.size()), rows, chunks,
+                  file_bytes);
     table->begin(sums, threads);
   } else {
     file.pad_to(file_bytes);
   }
-  write_data(file, source, header, chunks, threads, progress, table ? &*table : nullptr, sums);
+  write_data(file, source, rows, chunks, threads, progress, table ? &*table : nullptr, sums);
   file.sync();
-  read_back(path, file, chunks, sums, threads, header);
-  if (finish) finish(header.meta);
-  {
-    const std::string finished = encode_header(header);
-    ENSURE(finished.size() == planned, "the header must not change its size");
-    file.write_at(0, bytes_of(finished));
-    if (table) table->remove();
-    read_back_header(path, file, finished);
-  }
+  read_back(path, file, chunks, sums, threads, rows);
+  std::optional<Metadata> finished;
+  if (finish) finish(finished.emplace(meta));
+  const Metadata& last = finished ? *finished : meta;
+  write_header(file, last, rows, header_end);
+  if (table) table->remove();
+  read_back_header(path, file, last, rows);
   file.commit();
 }
 
@@ -253,8 +284,9 @@ void write_quipu(const std::string& path, const ModelSource& source, int threads
   write(path, source, source.meta, threads, nullptr, progress, finish);
 }
 
-void write_quipu(const std::string& path, ModelSource&& source, int threads) {
-  write(path, source, std::move(source.meta), threads, nullptr, {}, {});
+void write_quipu(const std::string& path, const std::shared_ptr<const Weights>& weights,
+                 int threads) {
+  write(path, tensors_of(weights), weights->meta, threads, nullptr, {}, {});
 }
 
 void write_quipu_in_parts(const std::string& path, const ModelSource& source, int threads,

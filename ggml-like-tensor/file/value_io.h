@@ -3,8 +3,10 @@
 // bytes are not decoded here; only kernels do that.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -33,9 +35,17 @@ struct QuipuHeader {
   std::vector<TableRow> table;
 };
 
-// Encodes preamble and header. The size depends on names and metadata alone, not on offsets and
-// checksums. Throws Error(bad_file) for an integer that its type cannot hold.
-std::string encode_header(const QuipuHeader& header);
+// Takes the bytes of a header in order, in pieces of at most some hundred KB: the header of a model
+// with a large vocabulary has megabytes.
+using TakePiece = std::function<void(std::string_view)>;
+
+// Encodes what follows the preamble, and returns the preamble. The sizes depend on names and
+// metadata alone, not on offsets and checksums. Throws Error(bad_file) for an integer that its type
+// cannot hold, and for a list that the reader would refuse.
+std::string encode_header(const Metadata& meta, const std::vector<TableRow>& table,
+                          const TakePiece& take);
+// Bytes of preamble and header.
+uint64_t header_bytes(const Metadata& meta, const std::vector<TableRow>& table);
 
 // Checks everything that can be checked without reading a tensor. The file has `file_bytes` and
 // starts with `bytes`.
@@ -44,7 +54,11 @@ QuipuHeader decode_header(const std::string& file, std::span<const std::byte> by
 
 // `field` is for error messages; escape it if it comes from a file. An array of arrays is refused.
 Value take_value(Cursor& in, const std::string& field);
-void append_value(std::string& out, const Value& value, const std::string& field);
+// `item_added` is called after each item of a list; it may empty `out`.
+void append_value(std::string& out, const Value& value, const std::string& field,
+                  const std::function<void()>& item_added = {});
+// Throws Error(bad_file) for more items than a list may have. `where` is for the message.
+void expect_list_size(uint64_t items, const std::string& where);
 
 // Calls f with an object of the C++ type in which `type` is stored. This is the list of value
 // types. Not for arrays.

@@ -1,7 +1,9 @@
 // Popular model files, compared with exact arithmetic on their weights. `make real` downloads them
 // and sets CHASKI_REAL_MODELS. scripts/study/exact_argmax.py wrote tests/golden/real.
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "engine/session/engine.h"
 #include "engine/session/session.h"
@@ -74,12 +76,31 @@ void check_memory(const std::string& model) {
   CHECK(most <= 1.1 * file + kProgram);
 }
 
+// The first start converts the file in memory, answers, and writes the copy for later starts.
+void check_first_start(const std::string& model) {
+  const TempFolder tmp;
+  const OwnVariable cache("XDG_CACHE_HOME", tmp.path);
+  Program program({"run", "--device", "cpu", "-m", model, "-p", "Once", "-n", "2"}, "");
+  uint64_t most = 0;
+  while (const uint64_t now = program.private_bytes()) {
+    most = std::max(most, now);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const Outcome outcome = program.wait();
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK(std::filesystem::exists(tmp / "chaski/converted"));
+  const double file = double(std::filesystem::file_size(model));
+  MESSAGE("private memory at most: " << double(most) / 1e6 << " MB, the file has " << file / 1e6);
+  CHECK(double(most) <= 1.1 * file);
+}
+
 // Activations of 8 bits move logits by tenths. So chaski must choose every token that exact
 // arithmetic prefers by more than 0.5, and at least nine of ten tokens.
 void check_model(const std::string& name, const std::string& file) {
   const std::string model = real(file);
   if (!have(model)) return;
   check_memory(model);
+  check_first_start(model);
   const json expected = golden_of(name);
   const Agreement found = agreement(model, expected.at("prompts"));
   MESSAGE(name << ": " << found.same << " of " << found.places

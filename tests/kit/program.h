@@ -125,6 +125,14 @@ class Program {
 
   void signal(int number) { ::kill(pid_, number); }
   std::string out_so_far() const { return read_file(out_); }
+  // Memory of the running program that is not of a file; 0 when it has ended.
+  uint64_t private_bytes() const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    constexpr std::string_view kField = "RssAnon:";
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(kField)) return std::stoull(line.substr(kField.size())) * 1024;
+    return 0;
+  }
 
   Outcome wait() {
     int status = 0;
