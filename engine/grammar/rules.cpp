@@ -392,14 +392,13 @@ void Rules::finish(Rule root) {
   const std::vector<bool> alive = can_end(true);
   if (!alive[size_t(begin(root))]) {
     const std::optional<Rule> cause = cause_of_no_text();
-    const std::string why = cause ? rules_[size_t(*cause)].why : "";
-    wrong(root,
-          fmt::format("no text fits {}: {}", escaped(name_of(root)),
-                      cause && *cause != root ? fmt::format("{}: {}", escaped(name_of(*cause)),
-                                                            why.empty() ? "no text fits it" : why)
-                      : !why.empty()          ? why
-                                     : "each way through it is infinite or allows nothing, "
-                                       "expected one that ends"));
+    std::string why = "each way through it is infinite or allows nothing, expected one that ends";
+    if (cause) {
+      const Known& dead = rules_[size_t(*cause)];
+      why = dead.why.empty() ? "it allows nothing" : dead.why;
+      if (*cause != root) why = fmt::format("{}: {}", escaped(name_of(*cause)), why);
+    }
+    wrong(root, fmt::format("no text fits {}: {}", escaped(name_of(root)), why));
   }
   for (const Known& rule : rules_)
     if (!rule.why.empty() && !alive[size_t(rule.begin)])
