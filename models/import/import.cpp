@@ -72,6 +72,7 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
       throw;
     }
   const std::string bytes = beginning_of(path, kBeginning);
+  if (bytes.empty()) fail(Exit::bad_file, "{}: file is empty, expected {}", path, kKnown);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
   if (looks_like_safetensors(path, bytes))
     fail(Exit::bad_file, "{}: file is a safetensors file, expected the path of its folder", path);

@@ -284,7 +284,8 @@ TEST_CASE("bad/files that are no model") {
   check_refused(temp.path, temp.path, "no config.json");
   check_refused(write_file(temp / "text.txt", "Once upon a time there was a file of text."),
                 "text.txt", "not a known model format");
-  check_refused(write_file(temp / "empty", ""), "empty", "not a known model format");
+  check_refused(write_file(temp / "empty", ""), "empty",
+                "file is empty, expected a .quipu or GGUF file");
   check_refused(write_file(temp / "one", "G"), "one", "not a known model format");
   check_refused(write_file(temp / "w.safetensors", safetensors("{}", "")), "w.safetensors",
                 "the path of its folder");
