@@ -29,7 +29,7 @@ void ToolFlags::read() {
   if (choice_flag_.typed() && file_.empty()) fail(Exit::usage, "--tool-choice needs --tools FILE");
   if (file_.empty()) return;
   const size_t first = file_.find_first_not_of(" \t\r\n");
-  const bool is_text = first != std::string::npos && file_[first] == '[';
+  const bool is_text = first != std::string::npos && (file_[first] == '[' || file_[first] == '{');
   options_.tools = Tools::parse(is_text ? "--tools" : file_, is_text ? file_ : read_text(file_));
   options_.choice = choice_;
   if (choice_ == "none") options_ = {};

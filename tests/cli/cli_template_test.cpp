@@ -186,6 +186,9 @@ TEST_CASE(
   CHECK(asked({"--tools", tools, "--tool-choice", "none", "-p", "A dog."}).out ==
         asked({"-p", "A dog."}).out);
 
+  check_one_line(asked({"--tools", "{}", "-p", "A dog."}), 3,
+                 "--tools: the file is an object, expected a list");
+
   // Slash commands work where a result is expected. A result with a slash is put between two """.
   const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
   const Outcome lines =
