@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <utility>
 
@@ -60,6 +61,13 @@ OrderedJson settings_json(const RequestSettings& settings) {
   each_parameter(settings.sampling, [&](const auto& part, const auto& parameter) {
     values[names_of_parameter(parameter.flag).back()] = part.*parameter.value;
   });
+  OrderedJson biases = OrderedJson::array();
+  for (const auto& [token, bias] : settings.sampling.bias) {
+    // As in a request: false is a token that is never drawn, and JSON has no infinite numbers.
+    const OrderedJson value = std::isinf(bias) ? OrderedJson(false) : OrderedJson(bias);
+    biases.push_back({{"bias", value}, {"token", token}});
+  }
+  values["logit_bias"] = biases;
   OrderedJson samplers = OrderedJson::array();
   for (const SamplerStep step : settings.sampling.steps) samplers.push_back(name_of(step));
   values["samplers"] = samplers;

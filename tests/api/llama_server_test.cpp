@@ -23,9 +23,13 @@ TEST_CASE("api/llama-server: several prompts have a list of answers, one has an 
 
 TEST_CASE("api/llama-server: a response has the settings, or only the fields that are asked for") {
   TestApi t;
-  const json all = t.post("/completion", {{"prompt", "A"}, {"n_predict", 7}, {"seed", 3}});
+  const json all = t.post(
+      "/completion",
+      {{"prompt", "A"}, {"n_predict", 7}, {"seed", 3}, {"logit_bias", {{5, -1.5}, {6, false}}}});
   CHECK(all["generation_settings"]["n_predict"] == 7);
   CHECK(all["generation_settings"]["seed"] == 3);
+  CHECK(all["generation_settings"]["logit_bias"] ==
+        json{{{"bias", -1.5}, {"token", 5}}, {{"bias", false}, {"token", 6}}});
   CHECK(contains(all["prompt"].get<std::string>(), "A"));
   const json few = t.post(
       "/completion",
