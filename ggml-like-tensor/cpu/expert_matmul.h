@@ -232,7 +232,7 @@ struct CpuKernel<GatedExpertMatMul, V> {
                      int64_t row, int i, const BlockResult<V>* result) {
     alignas(64) float h[kStrips * kStrip];
     for (int k = 0; k < n_strips; ++k) {
-      const auto gate = result[0].acc[k][i], up = result[1].acc[k][i];
+      const auto &gate = result[0].acc[k][i], &up = result[1].acc[k][i];
       V::store(h + k * kStrip,
                op.clamped ? clamped_swiglu<V>(gate, up) : V::mul(activate<V>(op.kind, gate), up));
     }

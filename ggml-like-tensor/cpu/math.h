@@ -1,5 +1,6 @@
 // exp, tanh and the activations over Lanes, by polynomials of our own, with the same bits on every
-// instruction set.
+// instruction set. Functions that are called take their lanes by reference: gcc 12 copies a value
+// of two registers in four parts, and the loads in the function wait for the stores.
 #pragma once
 #include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/unary.h"
@@ -24,14 +25,14 @@ inline __attribute__((always_inline)) typename V::F exp(typename V::F x) {
 }
 
 template <class V>
-typename V::F tanh(typename V::F x) {
+typename V::F tanh(const typename V::F& x) {
   const auto e = exp<V>(V::add(x, x));
   return V::sub(V::set1(1), V::div(V::set1(2), V::add(e, V::set1(1))));
 }
 
 // Abramowitz and Stegun 7.1.26; the error is at most 1.5e-7.
 template <class V>
-typename V::F erf(typename V::F x) {
+typename V::F erf(const typename V::F& x) {
   const auto size = V::abs(x);
   const auto t = V::div(V::set1(1), V::fma(size, V::set1(0.3275911f), V::set1(1)));
   auto y = V::set1(1.061405429f);
@@ -44,7 +45,7 @@ typename V::F erf(typename V::F x) {
 
 // ln(1 + x) for 0 <= x <= 1, by the series of 2 artanh(x / (2 + x)). Relative error below 1e-7.
 template <class V>
-typename V::F log1p(typename V::F x) {
+typename V::F log1p(const typename V::F& x) {
   const auto s = V::div(x, V::add(V::set1(2), x)), square = V::mul(s, s);
   auto y = V::set1(1.0f / 15);
   for (float c : {1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 0.2f, 1.0f / 3, 1.0f})
@@ -54,14 +55,14 @@ typename V::F log1p(typename V::F x) {
 
 // max(x, 0) + ln(1 + e^-|x|). A NaN stays NaN.
 template <class V>
-typename V::F softplus(typename V::F x) {
+typename V::F softplus(const typename V::F& x) {
   const auto above = V::where_less(x, V::zero(), V::zero(), x);
   return V::add(above, log1p<V>(exp<V>(V::sub(V::zero(), V::abs(x)))));
 }
 
 // A NaN stays NaN, because it is not less than zero.
 template <class V>
-typename V::F activate(Activation kind, typename V::F x) {
+typename V::F activate(Activation kind, const typename V::F& x) {
   if (kind == Activation::silu) return V::div(x, V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
   if (kind == Activation::gelu_erf)
     return V::mul(V::mul(V::set1(0.5f), x),
@@ -79,12 +80,12 @@ typename V::F activate(Activation kind, typename V::F x) {
 
 // gpt-oss's gate (ops/binary.h). min and max would lose a NaN.
 template <class V>
-typename V::F clamped_swiglu(typename V::F gate, typename V::F up) {
+typename V::F clamped_swiglu(const typename V::F& gate, const typename V::F& up) {
   const auto most = V::set1(Binary::kLimit), least = V::set1(-Binary::kLimit);
-  gate = V::where_less(most, gate, most, gate);
-  up = V::where_less(most, up, most, V::where_less(up, least, least, up));
-  const auto power = exp<V>(V::mul(gate, V::set1(-Binary::kSlope)));
-  return V::mul(V::div(gate, V::add(V::set1(1), power)), V::add(up, V::set1(1)));
+  const auto g = V::where_less(most, gate, most, gate);
+  const auto u = V::where_less(most, up, most, V::where_less(up, least, least, up));
+  const auto power = exp<V>(V::mul(g, V::set1(-Binary::kSlope)));
+  return V::mul(V::div(g, V::add(V::set1(1), power)), V::add(u, V::set1(1)));
 }
 
 // Loads the last, incomplete vector of a row.

@@ -67,8 +67,9 @@ inline void each_tokens(const OpArgs& a, Fn f) {
 inline int64_t strips_of(const Operand& w) { return (w.shape.rows + kStrip - 1) / kStrip; }
 
 // As many units as have 128 KB of weights, but at most a sixteenth of all, so that threads end
-// together.
-inline int64_t grain_of(int64_t units, double bytes) {
+// together. A prompt takes long for the strips of one block, so `a_block` of its units are a chunk.
+inline int64_t grain_of(int64_t units, double bytes, const OpArgs& a, int64_t a_block) {
+  if (a.in[0].shape.rows > kGroup) return a_block;
   const int64_t by_bytes = int64_t(131072 * double(units) / bytes), by_share = units / 16;
   const int64_t grain = by_bytes < by_share ? by_bytes : by_share;
   return grain < 1 ? 1 : grain;
@@ -84,8 +85,7 @@ struct CpuKernel<MatMul, V> {
   static int64_t grain(const MatMul& op, const OpArgs& a) {
     double bytes = 0;
     for (int i = 0; i < op.weights; ++i) bytes += weight_size(a.in[1 + i]);
-    const int64_t grain = grain_of(units(op, a), bytes);
-    return a.in[0].shape.rows > kGroup ? (grain + kStrips - 1) / kStrips * kStrips : grain;
+    return grain_of(units(op, a), bytes, a, kStrips);
   }
   static double weight_size(const Operand& w) {
     return double(strips_of(w)) * double(strip_bytes(w.format, w.shape.cols));
@@ -114,7 +114,7 @@ struct CpuKernel<MatMul, V> {
         for (int s = 0; s < n_strips; ++s) {
           const int64_t row = (first_strip + s) * kStrip,
                         n = w.shape.rows - row < kStrip ? w.shape.rows - row : kStrip;
-          typename V::F y = result.acc[s][t - first];
+          auto y = V::load(reinterpret_cast<const float*>(&result.acc[s][t - first]));
           if (bias) y = V::add(y, load_n<V>(bias + row, n));
           store_n<V>(a.out[i].out_row(t) + row, y, n);
         }
@@ -127,7 +127,7 @@ template <class V>
 struct CpuKernel<HeadMatMul, V> {
   static int64_t units(const HeadMatMul&, const OpArgs& a) { return strips_of(a.in[1]); }
   static int64_t grain(const HeadMatMul& op, const OpArgs& a) {
-    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]));
+    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]), a, kStrips);
   }
   static size_t scratch(const HeadMatMul&, const OpArgs&) { return sizeof(BlockResult<V>); }
 
@@ -156,8 +156,10 @@ struct CpuKernel<GatedMatMul, V> {
     return (a.in[1].shape.rows + 31) / 32;
   }
   static int64_t grain(const GatedMatMul& op, const OpArgs& a) {
-    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]) +
-                                      CpuKernel<MatMul, V>::weight_size(a.in[2]));
+    return grain_of(
+        units(op, a),
+        CpuKernel<MatMul, V>::weight_size(a.in[1]) + CpuKernel<MatMul, V>::weight_size(a.in[2]), a,
+        1);
   }
   static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
 
@@ -169,18 +171,27 @@ struct CpuKernel<GatedMatMul, V> {
         const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);
         multiply_block<V>(a.in[1], 2 * u, n_strips, a, from, result[0]);
         multiply_block<V>(a.in[2], 2 * u, n_strips, a, from, result[1]);
-        for (int64_t t = from; t < to; ++t) finish(op, a, u, t, t - from, n_strips, result);
+        finish(op, a, u, from, to, n_strips, result);
       });
   }
-  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int64_t i,
-                     int n_strips, const BlockResult<V>* result) {
-    float h[32];
+  // For tokens [from, to). The activations of all tokens come first. Between quantizations, too few
+  // activations would run side by side.
+  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t from, int64_t to,
+                     int n_strips, BlockResult<V>* result) {
+    const auto h = [&](int s, int64_t t) {
+      return reinterpret_cast<float*>(&result[0].acc[s][t - from]);
+    };
     for (int s = 0; s < n_strips; ++s)
-      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][i]), result[1].acc[s][i]));
-    const int64_t row = 32 * u, n = a.in[1].shape.rows - row < 32 ? a.in[1].shape.rows - row : 32;
-    if (a.out[0].data)
-      for (int64_t k = 0; k < n; ++k) a.out[0].out_row(t)[row + k] = h[k];
-    if (a.acts.data) quantize_block<V>(h, a.acts.at(t, u));
+      for (int64_t t = from; t < to; ++t)
+        V::store(h(s, t), V::mul(activate<V>(op.kind, result[0].acc[s][t - from]),
+                                 result[1].acc[s][t - from]));
+    const int64_t row = 32 * u, n = a.in[1].shape.rows - row;
+    for (int64_t t = from; t < to; ++t) {
+      for (int s = 0; a.out[0].data && s < n_strips; ++s)
+        store_n<V>(a.out[0].out_row(t) + row + 16 * s, V::load(h(s, t)),
+                   n - 16 * s < 16 ? n - 16 * s : 16);
+      if (a.acts.data) quantize_halves<V>(h(0, t), h(1, t), a.acts.at(t, u));
+    }
   }
 };
 

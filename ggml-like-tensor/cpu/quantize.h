@@ -7,9 +7,10 @@
 namespace chaski {
 namespace {
 
+// x and y: the first and the last 16 values.
 template <class V>
-void quantize_block(const float* x, Act& a) {
-  const auto x0 = V::load(x), x1 = V::load(x + 16);
+void quantize_halves(const float* x, const float* y, Act& a) {
+  const auto x0 = V::load(x), x1 = V::load(y);
   const float most = V::maximum(V::max(V::abs(x0), V::abs(x1)));
   const bool finite = V::sum(V::add(V::mul(x0, V::zero()), V::mul(x1, V::zero()))) == 0;
   if (!finite) {
@@ -23,6 +24,11 @@ void quantize_block(const float* x, Act& a) {
   a.half[0] = V::sum_i32(q0), a.half[1] = V::sum_i32(q1);
   a.d = most / 127;
   a.ds = a.d * float(a.half[0] + a.half[1]);
+}
+
+template <class V>
+void quantize_block(const float* x, Act& a) {
+  quantize_halves<V>(x, x + 16, a);
 }
 
 template <class V>
