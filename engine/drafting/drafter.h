@@ -23,6 +23,12 @@ class Drafter {
   virtual int kind(std::span<const TokenId>) { return 0; }
   // Whether a draft takes so little time that one may be made only to measure its acceptance rate.
   virtual bool costs_nothing() const { return false; }
+  // Of a draft model, so that the governor knows its cost before it was measured.
+  struct Model {
+    double cost = 0;           // of a token, as a fraction of a pass of the target; 0: no model
+    bool reads_first = false;  // a draft also has to read a part of the text before it
+  };
+  virtual Model model(std::span<const TokenId>) const { return {}; }
   // How many alternatives for the next token it may propose, at most Draft::kFirst.
   virtual int first_guesses() const { return 1; }
   // Tokens that may follow `history`, which holds all tokens of the text; the target has not

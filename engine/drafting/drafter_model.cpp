@@ -1,4 +1,7 @@
-// Drafts by a smaller model.
+// Drafts by a smaller model. It does not read the prompt, which would cost a tenth of the time of a
+// text even if no draft pays. Its session begins with the last tokens before the first draft, which
+// get positions from 0 on: without a first token, attention would be unlike any in training. Draws
+// have the noise of the positions in the text.
 #include <algorithm>
 
 #include "engine/drafting/drafters.h"
@@ -9,44 +12,87 @@ namespace {
 
 class ModelDrafter : public Drafter {
  public:
-  // More new tokens than one verification pass can add: then the text is new.
+  // The tokens that a session begins with. 64 are hardly better, and each costs time.
+  static constexpr size_t kWindow = 8;
+  // More new tokens than one verification pass can add: then the session begins anew.
   static constexpr size_t kMostAtOnce = 24;
 
-  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling,
+  // `cost`: Drafter::Model::cost.
+  ModelDrafter(std::shared_ptr<Engine> engine, double cost, const SamplerOptions& sampling,
                const Tokenizer* tokenizer)
-      : session_(engine->session()), sampler_(sampling, tokenizer) {}
+      : session_(engine->session()),
+        cost_(cost),
+        tokenizer_(tokenizer),
+        sampler_(sampling, tokenizer) {}
+
+  Model model(std::span<const TokenId> history) const override {
+    return {cost_, begins_anew(history)};
+  }
 
   Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
-    const int k = std::min(shape[0], session_->engine().context_length() - int(history.size()));
-    if (k <= 0) return {};
-    Session& s = *session_;
-    std::span<const TokenId> next = s.reuse(history);
-    // A prompt is read in portions, one for each pass of the target, so that no request waits for
-    // all of it. No tokens are drafted meanwhile, so the measured time of drafts contains no
-    // reading.
-    if (next.size() > kMostAtOnce) {
-      next = next.first(std::min(next.size() - 1, size_t(s.engine().batch_length())));
-      const Extension portion{
-          .session = &s, .tokens = next, .wanted = 0, .sampler = &sampler_, .interrupt = interrupt};
-      draw_all({&portion, 1});
-      return {};
+    if (shape[0] <= 0) return {};
+    std::span<const TokenId> next = begin_at(history);
+    const int k = std::min(shape[0], context() - int(history.size() - start_));
+    std::vector<TokenId> text(history.begin(), history.end());
+    while (int(text.size() - history.size()) < k) {
+      text.push_back(draw(next, text));
+      if (tokenizer_ && tokenizer_->is_end(text.back())) break;
+      next = std::span(text).last(1);
     }
-    std::vector<TokenId> guesses;
-    while (int(guesses.size()) < k) {
-      const Extension guess{.session = &s, .tokens = next, .sampler = &sampler_, .tentative = true};
-      const Draws draws = draw_all({&guess, 1})[0];
-      if (draws.error)
-        throw Error(draws.error->code, s.engine().path() + ": " + draws.error->what());
-      guesses.push_back(draws.tokens[0]);
-      if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
-      next = std::span(guesses).last(1);
-    }
-    return Draft::chain(guesses);
+    return Draft::chain(std::span(text).subspan(history.size()));
   }
 
  private:
+  int context() const { return session_->engine().context_length(); }
+
+  // Whether the session is too far from the text, or nearly full.
+  bool begins_anew(std::span<const TokenId> history) const {
+    if (start_ >= history.size()) return true;
+    const std::span<const TokenId> known = history.subspan(start_);
+    return known.size() - session_->common_prefix(known) > kMostAtOnce ||
+           int(known.size()) + Draft::kMost > context();
+  }
+
+  // Returns the tokens that the session has to read.
+  std::span<const TokenId> begin_at(std::span<const TokenId> history) {
+    if (!begins_anew(history))
+      // recurrent states may have to be rewound further
+      if (const auto next = session_->reuse(history.subspan(start_)); next.size() <= kMostAtOnce)
+        return next;
+    // Another session may have read the text from its beginning.
+    start_ = 0;
+    if (const auto next = session_->reuse(history);
+        next.size() <= kMostAtOnce && int(history.size()) + Draft::kMost <= context())
+      return next;
+    start_ = history.size() - std::min(history.size(), kWindow);
+    return session_->reuse(history.subspan(start_));
+  }
+
+  TokenId draw(std::span<const TokenId> next, std::span<const TokenId> text) {
+    const Extension guess{
+        .session = session_.get(), .tokens = next, .sampler = &sampler_, .tentative = true};
+    // A pass draws with the noise of the session's positions.
+    if (start_ == 0 || sampler_.options().temperature == 0) {
+      const Draws draws = draw_all({&guess, 1})[0];
+      if (draws.error) failed(*draws.error);
+      return draws.tokens[0];
+    }
+    try {
+      const std::span<const float> logits = extend_all({&guess, 1});
+      return sampler_.draw(tokenizer_ ? logits.first(size_t(tokenizer_->size())) : logits, text);
+    } catch (const Error& error) {
+      failed(error);
+    }
+  }
+  [[noreturn]] void failed(const Error& error) const {
+    throw Error(error.code, session_->engine().path() + ": " + error.what());
+  }
+
   std::unique_ptr<Session> session_;
+  const double cost_;
+  const Tokenizer* tokenizer_;
   Sampler sampler_;
+  size_t start_ = 0;  // the place in the text of the session's first token
 };
 
 }  // namespace
@@ -63,7 +109,8 @@ std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engi
         fail(Exit::usage, "--draft {}: token {} is '{}', expected '{}' as in {}", draft->path(), i,
              escaped(a.raw(i)), escaped(b.raw(i)), target.path());
   }
-  return std::make_unique<ModelDrafter>(std::move(draft), sampling,
+  const double cost = double(draft->weight_bytes()) / double(target.weight_bytes());
+  return std::make_unique<ModelDrafter>(std::move(draft), cost, sampling,
                                         target.has_tokenizer() ? &target.tokenizer() : nullptr);
 }
 

@@ -11,14 +11,21 @@ constexpr int kMemory = 64;
 // Assumed until measured. kTokenMore: the cost of each further token of a pass, as a fraction of a
 // pass of one token. kRight: the acceptance rate of a draft token. kOtherRight: the acceptance rate
 // of a further alternative for the next token.
-constexpr double kTokenMore = 0.06, kRight = 0.5, kOtherRight = 0.05;
+// kModelRight: the acceptance rate of a draft model's token.
+constexpr double kTokenMore = 0.06, kRight = 0.5, kOtherRight = 0.05, kModelRight = 0.9;
 // The weight of an assumed rate, in draft tokens. A second branch needs more evidence.
-constexpr double kDoubt = 1, kOtherDoubt = 8;
+constexpr double kDoubt = 1, kOtherDoubt = 8, kModelDoubt = 4;
+// What it costs a draft model to read first, in draft tokens, until it is measured.
+constexpr double kReading = 2;
+// After this number of drafts with a token at some place, a draft model may add the next place. A
+// wrong token costs it as much as half a pass.
+constexpr int kProven = 10;
 // Additional seconds of the first pass of a new width, for its plan.
 constexpr double kNewWidth = 2e-4;
 // The least speed after a rejected draft, as a fraction of the speed without drafts. The second one
 // does not count the time of calls without a draft; the lower of the two limits holds.
-constexpr double kFloor = 0.99, kFloorOfChecks = 0.997;
+// kModelFloor: with a draft model, and with the time of the prompt.
+constexpr double kFloor = 0.99, kFloorOfChecks = 0.997, kModelFloor = 0.98;
 // Smaller gains are not worth the risk.
 constexpr double kWorthIt = 1.05;
 // Passes until the next one without a draft, which measures the speed again. It is fewer while
@@ -68,17 +75,22 @@ double Governor::pass_seconds(int tokens) const {
 
 // A node that was never reached is assumed to have the rate of the node before it, or of the same
 // depth after the first alternative.
-double Governor::right(int kind, int first, int place) const {
+double Governor::right(int kind, int first, int place, bool model) const {
   const Average& seen = right_[size_t(kind)][size_t(first)][size_t(place)];
   const bool other = first > 0 && place == 0;
-  const double doubt = other ? kOtherDoubt : kDoubt,
-               assumed = place > 0 ? right(kind, 0, first == 0 ? place - 1 : place)
+  const double doubt = other   ? kOtherDoubt
+                       : model ? kModelDoubt
+                               : kDoubt,
+               assumed = place > 0 ? right(kind, 0, first == 0 ? place - 1 : place, model)
                          : other   ? kOtherRight
+                         : model   ? kModelRight
                                    : kRight;
   return (seen.mean * seen.n + assumed * doubt) / (seen.n + doubt);
 }
 
-Draft::Shape Governor::shape(int kind, int most, int first, int others, int taken) {
+Draft::Shape Governor::shape(int kind, int most, int first, int others, int taken,
+                             Drafter::Model drafter) {
+  const bool model = drafter.cost > 0;
   const int base = 1 + others + taken;
   most = std::min(most, kMost + 1 - base);
   if (kind < 0 || most <= 0) return {};
@@ -86,8 +98,14 @@ Draft::Shape Governor::shape(int kind, int most, int first, int others, int take
   if (measured < kPlainFirst) return {};
   if (passes_ - plain_at_ > kPlainAgain * std::min(measured, 8) / 8) return {};
   const auto [spent, plain] = spent_and_plain();
-  const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess_.value; };
+  const double guess = guess_.n == 0 ? drafter.cost * pass_seconds(1) : guess_.value;
+  const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess; };
   const auto affordable = [&](int k) {
+    if (model) {
+      const double reading = reading_.n == 0 ? kReading * guess : reading_.value - guess;
+      const double all = spent + cost(k) + (drafter.reads_first ? std::max(reading, 0.0) : 0);
+      return prompt_ + plain + pass_seconds(1 + others) >= kModelFloor * (prompt_ + all);
+    }
     const double plan = pass_[size_t(base + k)].n > 0 ? 0 : kNewWidth;
     const double all = spent + cost(k) + plan, asking = asking_.n * asking_.value;
     return plain + pass_seconds(1 + others) >=
@@ -98,19 +116,21 @@ Draft::Shape Governor::shape(int kind, int most, int first, int others, int take
   std::array<double, Draft::kFirst> next{};
   double wrong = 1;  // the probability that all alternatives so far are rejected
   for (int i = 0; i < std::min(first, Draft::kFirst); ++i) {
-    next[size_t(i)] = wrong * right(kind, i, 0);
+    next[size_t(i)] = wrong * right(kind, i, 0, model);
     wrong -= next[size_t(i)];
   }
   std::array<Draft::Shape, kMost + 1> shapes{};  // by the number of nodes
-  double tokens = 1 + others, best = tokens / pass_seconds(base) * kWorthIt;
+  double tokens = 1 + others, best = tokens / pass_seconds(base) * (model ? 1 : kWorthIt);
   int chosen = 0, grown = 0;
   while (grown < most && affordable(grown + 1)) {
     Draft::Shape shape = shapes[size_t(grown)];
     size_t i = 0;
     for (size_t k = 1; k < next.size() && shape[k - 1] > 0; ++k)
       if (next[k] > next[i]) i = k;
+    if (next[i] <= 0) break;
     tokens += next[i];
-    if (++shape[i] < kMost) next[i] *= right(kind, int(i), shape[i]);
+    if (++shape[i] < kMost) next[i] *= right(kind, int(i), shape[i], model);
+    if (model && right_[size_t(kind)][i][size_t(shape[i] - 1)].n < kProven) next[i] = 0;
     shapes[size_t(++grown)] = shape;
     if (const double rate = tokens / cost(grown); rate > best) best = rate, chosen = grown;
   }
@@ -123,7 +143,7 @@ Draft::Shape Governor::shape(int kind, int most, int first, int others, int take
 }
 
 std::pair<double, double> Governor::spent_and_plain() const {
-  double spent = asking_.n * asking_.value + double(guesses_) * guess_.value, plain = 0;
+  double spent = asking_.n * asking_.value + double(guesses_) * guess_.value + read_, plain = 0;
   for (const Median& pass : pass_) spent += pass.n * pass.value;
   for (int requests = 1; requests < int(made_.size()); ++requests)
     if (const int64_t made = made_[size_t(requests)])
@@ -133,7 +153,7 @@ std::pair<double, double> Governor::spent_and_plain() const {
 
 double Governor::speed_up() const {
   const auto [spent, plain] = spent_and_plain();
-  return spent > 0 ? plain / (spent + preparing_) : 0;
+  return spent > 0 ? plain / spent : 0;
 }
 
 void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
@@ -148,8 +168,8 @@ bool Governor::rests() const { return dry_ > kDry && passes_ % kAskAgain != 0; }
 
 void Governor::learn(const Outcome& o) {
   dry_ = o.right > 0 ? 0 : dry_ + 1;
-  if (o.preparing)
-    preparing_ += o.drafting;
+  if (o.read_first)
+    reading_.add(o.drafting), read_ += o.drafting;
   else if (o.guesses > 0)
     guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
   else if (o.drafting > 0)

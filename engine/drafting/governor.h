@@ -2,8 +2,9 @@
 // with the most expected tokens per second. It knows how long passes of each width take, how long a
 // draft token takes, and the acceptance rate at each node for each kind of draft. There is no draft
 // if none would pay, or if its complete rejection would lose more than earlier drafts gained plus a
-// hundredth of the time. The governor affects only speed, so it may read a clock. Requests that run
-// together share one.
+// hundredth of the time. A draft model may lose a fiftieth of the time with the prompt, because it
+// costs too much to begin with less. The governor affects only speed, so it may read a clock.
+// Requests that run together share one.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,7 +23,9 @@ class Governor {
   // The draft to ask for: at most `most` nodes, with at most `first` alternatives for the next
   // token. `kind` is Drafter::kind(). The pass also serves `others` requests, which have one token
   // each and `taken` draft tokens in total.
-  Draft::Shape shape(int kind, int most, int first = 1, int others = 0, int taken = 0);
+  // `model`: Drafter::model().
+  Draft::Shape shape(int kind, int most, int first = 1, int others = 0, int taken = 0,
+                     Drafter::Model model = {});
 
   // Whether the drafter need not be called before this pass, not even for the kind of its draft: no
   // draft token was accepted for long.
@@ -39,10 +42,11 @@ class Governor {
     Draft::Shape places{};
     int which = 0, right = 0;  // `right` tokens of alternative `which` were accepted
     double drafting = 0;       // seconds
-    // The drafter had to read the text first. That time counts only in speed_up().
-    bool preparing = false;
+    bool read_first = false;   // Drafter::Model::reads_first
   };
   void learn(const Outcome& outcome);
+  // The time in which a prompt was read: with it, a draft model may lose more.
+  void learn_prompt(double seconds) { prompt_ += seconds; }
   // A pass with `tokens` tokens for `requests` requests, which got `made` tokens from it.
   void learn_pass(int tokens, int requests, int made, double seconds);
 
@@ -67,16 +71,17 @@ class Governor {
   double pass_seconds(int tokens) const;
   // The acceptance rate of a node if the nodes before it are accepted. `first` is the number of its
   // alternative; it counts if the alternatives before are rejected.
-  double right(int kind, int first, int place) const;
+  double right(int kind, int first, int place, bool model) const;
   // Seconds spent, and seconds that the same tokens would have taken without drafts.
   std::pair<double, double> spent_and_plain() const;
 
   std::array<Median, kMost + 2> pass_;  // seconds, by tokens in the pass
-  Median guess_, asking_;               // seconds for a draft token; for a call without a draft
+  // Seconds for a draft token; for a call without a draft; for a draft that reads first.
+  Median guess_, asking_, reading_;
   int64_t guesses_ = 0;
   // by kind, alternative, depth
   std::array<std::array<std::array<Average, kMost>, Draft::kFirst>, Drafter::kKinds> right_;
-  double preparing_ = 0;                   // seconds
+  double read_ = 0, prompt_ = 0;           // seconds: of the drafts that read first, of prompts
   std::array<int64_t, kMost + 2> made_{};  // tokens, by the requests of the pass
   int dry_ = 0;  // draws since a draft token was accepted, or would have been
   int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 8;

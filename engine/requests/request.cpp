@@ -124,7 +124,7 @@ Draft Request::draft_tokens(const Session& session, int pending, int most, int o
                             int others_drafted) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
-  first_draft_.clear(), kind_ = -1, draft_seconds_ = 0, drafter_reading_ = false;
+  first_draft_.clear(), kind_ = -1, draft_seconds_ = 0, drafter_read_ = false;
   if (k <= 0) return {};
   Draft draft;
   try {  // a grammar that is too large to predict from gives no draft tokens
@@ -143,16 +143,18 @@ Draft Request::draft_tokens(const Session& session, int pending, int most, int o
     shape[0] = k - Draft::size(shape);
   } else if (kind_ = drafter_->kind(history_);
              !drafter_->costs_nothing() || o_.governor->knows(kind_)) {
-    shape = o_.governor->shape(kind_, k, first, others, others_drafted);
+    shape = o_.governor->shape(kind_, k, first, others, others_drafted, drafter_->model(history_));
   }
-  const int wanted = Draft::size(shape);
   Draft::Shape asked = shape;
   if (drafter_->costs_nothing())
     for (int i = 0; i < drafter_->first_guesses(); ++i)
       asked[size_t(i)] = std::max(asked[size_t(i)], 1);
-  if (Draft::size(asked) > 0) use_drafter([&] { draft = drafter_->propose(history_, asked); });
-  draft_seconds_ = seconds_since(start), drafter_reading_ = wanted > 0 && draft.nodes.empty();
-  if (wanted > 0) drafter_asked_ = true, drafter_caught_up_ = !drafter_reading_;
+  if (Draft::size(asked) > 0) {
+    drafter_read_ = drafter_->model(history_).reads_first;
+    use_drafter([&] { draft = drafter_->propose(history_, asked); });
+  }
+  draft_seconds_ = seconds_since(start);
+  drafter_asked_ = drafter_asked_ || Draft::size(shape) > 0;
   try {
     if (grammar_) draft = grammar_->fitting(draft);
   } catch (const Error&) {
@@ -183,6 +185,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);
     decoding_ = Clock::now();
     begun_ = true;
+    if (o_.governor) o_.governor->learn_prompt(result_.prompt_seconds);
     result_.known_tokens = int(history_.size());
     if (o_.on_read) o_.on_read(result_.known_tokens, result_.known_tokens);
   }
@@ -209,7 +212,7 @@ void Request::learn(const Draws& draws) {
   if (from_grammar_) return grammar_->learn(int(draft_.nodes.size()), right);
   if (!o_.governor) return;
   Governor::Outcome o{kind_, int(draft_.nodes.size()), draft_.depths(), 0,
-                      right, draft_seconds_,           drafter_reading_};
+                      right, draft_seconds_,           drafter_read_};
   for (size_t i = 0; i < first_draft_.size(); ++i) {
     o.places[i] = std::max(o.places[i], 1);
     if (first_draft_[i] == draws.tokens[0]) o.which = int(i), o.right = std::max(right, 1);
@@ -266,10 +269,9 @@ GenerateResult Request::finished() {
   result_.complete = complete();
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
-    result_.no_draft = !drafter_ || (drafter_asked_ && drafter_caught_up_) ? NoDraft::other
-                       : drafter_asked_                                    ? NoDraft::reading
-                       : result_.passes <= Governor::kPlainFirst           ? NoDraft::early
-                                                                           : NoDraft::no_gain;
+    result_.no_draft = !drafter_ || drafter_asked_               ? NoDraft::other
+                       : result_.passes <= Governor::kPlainFirst ? NoDraft::early
+                                                                 : NoDraft::no_gain;
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
   return std::move(result_);
 }

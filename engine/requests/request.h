@@ -89,9 +89,9 @@ enum class Finish { end, stop, length, full, interrupted };
 const char* name_of(Finish finish);  // "end", "stop", ...
 
 // Why a drafter proposed nothing: the text ended within the first passes, which have no draft
-// because they measure how long a pass takes (early); draft tokens would cost more time than they
-// gain; or the drafter was still reading the prompt.
-enum class NoDraft { other, early, no_gain, reading };
+// because they measure how long a pass takes (early); or draft tokens would cost more time than
+// they gain.
+enum class NoDraft { other, early, no_gain };
 
 struct GenerateResult {
   std::string text;
@@ -194,11 +194,10 @@ class Request {
   // Draft tokens for the next position, with those that no pass verifies: the governor learns from
   // all of them.
   std::vector<TokenId> first_draft_;
-  int kind_ = -1;                   // the drafter's kind of text, for the governor
-  double draft_seconds_ = 0;        // time that the drafter took for draft_
-  bool drafter_reading_ = false;    // the drafter still reads the text and proposed nothing
-  bool drafter_asked_ = false;      // at least once
-  bool drafter_caught_up_ = false;  // it had read the whole text when it was asked last
+  int kind_ = -1;               // the drafter's kind of text, for the governor
+  double draft_seconds_ = 0;    // time that the drafter took for draft_
+  bool drafter_read_ = false;   // for draft_, it also read tokens before it
+  bool drafter_asked_ = false;  // at least once
   bool begun_ = false;
   bool reaches_end_ = false;  // the extension reaches the end of the text, so a token is drawn
   int scored_ = 0;

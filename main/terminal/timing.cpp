@@ -41,8 +41,7 @@ const char* why_it_ended(Finish finish) {
 
 const char* why_no_draft(NoDraft why) {
   constexpr const char* kWords[] = {"", "the text ended before their gain was known",
-                                    "they would cost more time than they gain",
-                                    "the text ended before the drafter had read it"};
+                                    "they would cost more time than they gain"};
   return kWords[int(why)];
 }
 
