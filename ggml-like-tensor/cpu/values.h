@@ -170,26 +170,60 @@ typename V::F sums_of(const typename V::F* of) {
   }
 }
 
-// Channels c .. c + C of queries n0 .. n0 + N. A load of weights serves C channels. acc:
-// [query][16].
+// The keys of each page of a chunk from low on.
+struct KeyPages {
+  const std::byte* keys[kChunk / kPage];
+  KeyPages(const HeadPages& h, const Weighing& w) {
+    for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page) keys[page] = h.keys(page);
+  }
+};
+
+// Adds a page, [query][C] sums. A load of weights serves C channels.
+template <class V, int N, int C>
+inline __attribute__((always_inline)) void add_key_page(const typename V::F* v,
+                                                        const float* weights,
+                                                        typename V::F (*sum)[C]) {
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    const auto weight = V::load(weights + n * kChunk);
+#pragma GCC unroll 4
+    for (int k = 0; k < C; ++k) sum[n][k] = V::fma(v[k], weight, sum[n][k]);
+  }
+}
+
+// Channels c .. c + C of queries n0 .. n0 + N. acc: [query][16]. Only the first and the last page
+// may have lanes without a weight: they are outside of the loop, whose sums then stay in registers.
 template <class V, class F, int N, int C>
-inline __attribute__((always_inline)) void weigh_key_channels(const HeadPages& h, const Weighing& w,
-                                                              int n0, int c,
+inline __attribute__((always_inline)) void weigh_key_channels(const KeyPages& pages,
+                                                              const Weighing& w, int n0, int c,
                                                               typename V::F (*acc)[16]) {
-  typename V::F sum[N][C];
+  typename V::F sum[N][C], v[C];
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
     for (int k = 0; k < C; ++k) sum[n][k] = V::zero();
-  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    const auto* columns = reinterpret_cast<const typename F::Tile*>(h.keys(page)) + c;
-    typename V::F v[C];
+  const float* const weights = w.weights + n0 * kChunk;
+  const auto columns = [&](int64_t page) {
+    return reinterpret_cast<const typename F::Tile*>(pages.keys[page]) + c;
+  };
+  const auto add_some = [&](int64_t page, int64_t first, int64_t last) {
     for (int k = 0; k < C; ++k)
-      v[k] = only<V>(F::template load<V>(columns[k].rows), first, last, V::zero());
-    for (int n = 0; n < N; ++n) {
-      const auto weight = V::load(w.weights + (n0 + n) * kChunk + page * kPage);
-      for (int k = 0; k < C; ++k) sum[n][k] = V::fma(v[k], weight, sum[n][k]);
-    }
-  });
+      v[k] = only<V>(F::template load<V>(columns(page)[k].rows), first, last, V::zero());
+    add_key_page<V, N, C>(v, weights + page * kPage, sum);
+  };
+  int64_t page = w.low / kPage;
+  const int64_t end = w.high / kPage;
+  if (w.low % kPage > 0)
+    add_some(page, w.low % kPage, page == end ? w.high % kPage : kPage - 1), ++page;
+  for (const int64_t whole = w.high % kPage == kPage - 1 ? end + 1 : end; page < whole; ++page) {
+#pragma GCC unroll 4
+    for (int k = 0; k < C; ++k) v[k] = F::template load<V>(columns(page)[k].rows);
+    add_key_page<V, N, C>(v, weights + page * kPage, sum);
+  }
+  if (page <= end) add_some(page, 0, w.high % kPage);
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
     for (int k = 0; k < C; ++k) acc[n][c % 16 + k] = sum[n][k];
 }
 
@@ -197,12 +231,14 @@ inline __attribute__((always_inline)) void weigh_key_channels(const HeadPages& h
 template <class V, class F, int N>
 __attribute__((noinline)) void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
   constexpr int kC = V::kWide ? 4 : 1;
+  const KeyPages pages(h, w);
   typename V::F acc[N][16];
   for (int c = 0; c < h.v_cols; c += 16) {
     int k = c;
     for (; k < c + 16 && k + kC <= h.v_inside_k; k += kC)
-      weigh_key_channels<V, F, N, kC>(h, w, n0, k, acc);
-    for (; k < c + 16 && k < h.v_inside_k; ++k) weigh_key_channels<V, F, N, 1>(h, w, n0, k, acc);
+      weigh_key_channels<V, F, N, kC>(pages, w, n0, k, acc);
+    for (; k < c + 16 && k < h.v_inside_k; ++k)
+      weigh_key_channels<V, F, N, 1>(pages, w, n0, k, acc);
     for (; k < c + 16; ++k)
       for (int n = 0; n < N; ++n) acc[n][k % 16] = V::zero();
     for (int n = 0; n < N; ++n) V::store(w.sums + (n0 + n) * w.stride + c, sums_of<V>(acc[n]));
