@@ -4,6 +4,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "ggml-like-tensor/expert_cache.h"
+#include "ggml-like-tensor/weight_stream.h"
+
 namespace chaski {
 
 constexpr size_t kCounterBytes = kSharedCounters * sizeof(uint32_t);
@@ -22,7 +25,9 @@ bool AlignedBytes::grow(size_t bytes) {
 
 void Executor::make_room(Plan& plan) {
   arena_.grow(plan.arena_bytes());
-  if (plan.bound_to() != arena_.data()) plan.bind(arena_.data());
+  if (plan.bound_to() == arena_.data()) return;
+  plan.bind(arena_.data(),
+            stream ? [this](const Weight& w) { return stream->place_of(w); } : WeightPlace());
 }
 
 bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
@@ -57,9 +62,20 @@ bool Executor::stops() {
   return true;
 }
 
+// All streamed weights of a step are one unit.
+int Executor::unit_of(int step) const {
+  const Graph& graph = plan_->graph();
+  for (const ValueId v : graph.nodes[size_t(step)].in)
+    if (const Weight* w = graph.values[size_t(v)].weight)
+      if (const int unit = stream->unit_of(*w); unit >= 0) return unit;
+  return -1;
+}
+
 int64_t Executor::chunks(int step) {
+  unit_ = -1;
   if (stops()) return 0;
   const Step& s = plan_->steps[size_t(step)];
+  if (stream && (unit_ = unit_of(step)) >= 0) stream->acquire(unit_);
   return (s.units + s.a_chunk - 1) / s.a_chunk;
 }
 
@@ -73,7 +89,17 @@ void Executor::run(int step, int64_t chunk, int thread) {
                 scratch);
 }
 
+bool Executor::reads_file(int step) const {
+  return unit_ >= 0 || (plan_->steps[size_t(step)].reads_file && waits_);
+}
+
 void Executor::over(int step, int64_t nanoseconds) {
+  const struct Release {
+    const Executor& e;
+    ~Release() {
+      if (e.unit_ >= 0) e.stream->release(e.unit_);
+    }
+  } release{*this};
   if (abandoned_.load(std::memory_order_relaxed)) return;
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
   const Step& done = plan_->steps[size_t(step)];
@@ -85,6 +111,7 @@ void Executor::over(int step, int64_t nanoseconds) {
   }
   for (const Step::Announced& a : done.announced)
     a.places->expect(a.chosen.ints(0), a.chosen.shape.rows, a.chosen.shape.cols);
+  if (!done.announced.empty()) waits_ = !experts || experts->take_missing();
   if (after_step) after_step(*plan_, size_t(step));
 }
 

@@ -38,6 +38,9 @@ class Exchange {
   ~Exchange() = default;
 };
 
+class ExpertCache;
+class WeightStream;
+
 class Executor : private Steps {
  public:
   // Up to `threads` threads of the crew, as many as pay off; with `fixed` always exactly `threads`.
@@ -59,6 +62,10 @@ class Executor : private Steps {
   // If set, receives the seconds of each step of the last run; with an exchange, last those of
   // all gathers, with the time that this rank waited for others.
   std::vector<double>* profile = nullptr;
+  // The experts of the plans, and the weights that they stream, of a model that is larger than
+  // memory. Plans are bound again after a change of `stream`.
+  ExpertCache* experts = nullptr;
+  WeightStream* stream = nullptr;
   // For plans that have gathers. What it throws, run() throws.
   Exchange* exchange = nullptr;
   // Called after each complete step, before the next one begins, while the step's inputs are still
@@ -69,13 +76,16 @@ class Executor : private Steps {
   int64_t chunks(int step) override;
   void run(int step, int64_t chunk, int thread) override;
   void over(int step, int64_t nanoseconds) override;
-  bool reads_file(int step) const override { return plan_->steps[size_t(step)].reads_file; }
+  bool reads_file(int step) const override;
   bool stops();
+  int unit_of(int step) const;
   void complete(const Step& step);
 
   std::shared_ptr<Crew> crew_;
   ThreadCount count_;
   Plan* plan_ = nullptr;
+  int unit_ = -1;      // the unit of the stream that the step holds
+  bool waits_ = true;  // whether an expert of the last router's choice was not in memory
   const std::atomic<bool>* stop_ = nullptr;
   std::atomic<bool> abandoned_{false};
   std::exception_ptr error_;  // of the exchange

@@ -1,30 +1,24 @@
 #include "ggml-like-tensor/expert_cache.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <sstream>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/direct_read.h"
 
 namespace chaski {
 
 namespace {
 
-constexpr uint64_t kSector = 4096;       // O_DIRECT: alignment of offsets, lengths and memory
-constexpr uint64_t kPiece = 512 * 1024;  // bytes that a thread reads at once
-constexpr int kReaders = 8;              // threads, and reads at a time
-constexpr double kHalfLife = 256;        // tokens
-constexpr int64_t kFewTokens = 32;       // a pass with more tokens is a prompt
+constexpr double kHalfLife = 256;   // tokens
+constexpr int64_t kFewTokens = 32;  // a pass with more tokens is a prompt
 
-uint64_t sector_down(uint64_t x) { return x / kSector * kSector; }
-uint64_t sector_up(uint64_t x) { return (x + kSector - 1) / kSector * kSector; }
 uint64_t expert_bytes(const ExpertWeight& w) {
   return w.weight->info.bytes() / uint64_t(w.experts);
 }
@@ -122,6 +116,7 @@ class ExpertCache::Shelf final : public ExpertPlaces {
     order_.clear(), missing_.clear(), cursor_ = -1;
     count(chosen, tokens, a_token);
     next_ = order_.size();
+    if (!missing_.empty()) cache_.missing_.store(true, std::memory_order_relaxed);
     order_.insert(order_.end(), missing_.begin(), missing_.end());
     for (size_t i = 0; i < order_.size(); ++i) place_[size_t(order_[i])] = int64_t(i);
     few_ = tokens <= kFewTokens;
@@ -159,7 +154,7 @@ class ExpertCache::Shelf final : public ExpertPlaces {
     ready_.notify_all();
   }
 
-  int pieces() const { return int((sector_up(bytes_) + kSector + kPiece - 1) / kPiece); }
+  int pieces() const { return int((sector_up(bytes_) + kSector + kReadPiece - 1) / kReadPiece); }
   size_t slot_count() const { return slots_.size(); }
   double use_of(int64_t expert) const { return uses_[size_t(expert)]; }
   const Weight& weight() const { return info_; }
@@ -178,8 +173,8 @@ class ExpertCache::Shelf final : public ExpertPlaces {
   };
   Range range_of(const Job& job) const {
     const uint64_t begin = offset_of(slots_[size_t(job.slot)].expert), first = sector_down(begin),
-                   from = first + uint64_t(job.piece) * kPiece,
-                   to = std::min(sector_up(begin + bytes_), from + kPiece);
+                   from = first + uint64_t(job.piece) * kReadPiece,
+                   to = std::min(sector_up(begin + bytes_), from + kReadPiece);
     return {from, std::max(from, to), std::min(to, begin + bytes_),
             memory_of(job.slot) + (from - first)};
   }
@@ -365,32 +360,10 @@ void ExpertCache::reader() {
     first_job_ = (first_job_ + 1) % jobs_.size(), --n_jobs_;
     const Shelf::Range range = job.shelf->range_of(job);
     lock.unlock();
-    const bool whole = read(range.from, range.to, range.needed, range.memory);
+    const bool whole = read_direct(fd_, range.from, range.to, range.needed, range.memory);
     lock.lock();
     job.shelf->was_read(job, whole, range.to - range.from);
   }
-}
-
-// At the end of the file, less than whole sectors are there.
-bool ExpertCache::read(uint64_t from, uint64_t to, uint64_t needed, std::byte* memory) {
-  const uint64_t begin = from;
-  const auto flags = [&] { return ::fcntl(fd_, F_GETFL); };
-  bool refused = false;
-  while (from < to) {
-    const ssize_t n = ::pread(fd_, memory, to - from, off_t(from));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EINVAL && from == begin && !refused) {
-      refused = true;  // the file system has no O_DIRECT
-      ::fcntl(fd_, F_SETFL, flags() & ~O_DIRECT);
-      continue;
-    }
-    if (n <= 0) break;
-    from += uint64_t(n), memory += n;
-  }
-  // Through the system's cache: it must not keep what is in a slot.
-  if (to > begin && !(flags() & O_DIRECT))
-    ::posix_fadvise(fd_, off_t(begin), off_t(to - begin), POSIX_FADV_DONTNEED);
-  return from >= needed;
 }
 
 }  // namespace chaski

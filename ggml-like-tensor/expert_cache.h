@@ -7,6 +7,7 @@
 // kHalfLife tokens. A prompt may choose more experts than there are slots. Then an expert loses its
 // slot to the next one as soon as all its rows are computed. No bit of a result depends on this.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -62,6 +63,9 @@ class ExpertCache {
   // Null for a weight that is not in the cache. In a pass only one step may read the weight.
   ExpertPlaces* places_of(const Weight& weight) const;
 
+  // Whether an expert that was expected since the last call was not in memory.
+  bool take_missing() { return missing_.exchange(false, std::memory_order_relaxed); }
+
   ExpertFacts facts() const;  // thread-safe
   ExpertUses uses() const;
 
@@ -74,7 +78,6 @@ class ExpertCache {
   ExpertCache(std::shared_ptr<const Mapping> file, int fd);
   void push(const Job& job);
   void reader();
-  bool read(uint64_t from, uint64_t to, uint64_t needed, std::byte* memory);
   bool fill_a_slot();
 
   const std::shared_ptr<const Mapping> file_;
@@ -82,6 +85,7 @@ class ExpertCache {
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
   std::vector<std::unique_ptr<Shelf>> shelves_;
+  std::atomic<bool> missing_{false};
   std::unordered_map<const Weight*, Shelf*> by_weight_;
 
   mutable std::mutex mutex_;  // guards all that follows, and the shelves

@@ -7,6 +7,7 @@
 #include "engine/passes/placement.h"
 #include "engine/passes/random_model.h"
 #include "engine/session/expert_memory.h"
+#include "engine/session/stream_room.h"
 #include "engine/shelf/converted.h"
 #include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -86,6 +87,37 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
   f.experts = e;
 }
 
+void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
+                  const ForecastOptions& o) {
+  const int positions = o.engine.context > 0 ? f.context : std::min(f.context, kDefaultPositions);
+  const auto room = stream_room(model, positions, o.engine, f.threads);
+  if (!room) return;
+  o.note("the speed of the disk");
+  f.streamed = {room->a_pass, measure_file_bandwidth(*opened.mapped->mapping)};
+}
+
+// Predicts the speed from that of a model in memory. Weights are read while others are multiplied.
+// A pass of a prompt reads each expert once, a token those that are not found.
+void predict_speed(Forecast& f, const ForecastOptions& o, const ModelSource& source,
+                   const Model& model) {
+  try {
+    f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
+  } catch (const Error& e) {
+    if (e.code != Exit::memory) throw;
+    return;  // it is not known
+  }
+  const auto read = [&](uint64_t a_prompt_pass, uint64_t a_token, double file_bandwidth) {
+    if (file_bandwidth <= 0) return;
+    f.speed->prompt = 1 / std::max(1 / f.speed->prompt,
+                                   double(a_prompt_pass) / file_bandwidth / double(kCpuBatch));
+    f.speed->decode = 1 / std::max(1 / f.speed->decode, double(a_token) / file_bandwidth);
+  };
+  if (f.experts)
+    read(f.experts->all - std::min(f.experts->all, f.experts->bytes), f.experts->read_a_token,
+         f.experts->file_bandwidth);
+  if (f.streamed) read(f.streamed->a_pass, f.streamed->a_pass, f.streamed->file_bandwidth);
+}
+
 // The most machines that are predicted beyond those asked for.
 constexpr int kMostRanks = 64;
 
@@ -139,13 +171,12 @@ Forecast forecast(const ForecastOptions& o) {
   if (uses_expert_memory(model, f.mapped && opened.mapped->mapping, f.cpu_layers > 0, f.path,
                          o.engine))
     add_experts(f, opened, model, o);
-  const bool probe_fits = f.experts ? have >= kMostProbe + f.activations : f.weights <= have;
-  if (f.cpu_layers == f.layers && probe_fits && (f.weights_stay || f.experts)) {
-    f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
-    // While experts are read, a prompt reads each of them once, a token those that are not found.
-    if (f.experts && f.experts->file_bandwidth > 0)
-      f.speed->decode =
-          1 / (1 / f.speed->decode + double(f.experts->read_a_token) / f.experts->file_bandwidth);
+  if (may_stream(model, f.mapped && opened.mapped->mapping, f.cpu_layers == f.layers, f.path,
+                 o.engine))
+    add_streamed(f, opened, model, o);
+  const bool in_memory = f.weights <= have && f.weights_stay;
+  if (f.cpu_layers == f.layers && (in_memory || f.experts || f.streamed)) {
+    predict_speed(f, o, source, model);
     f.bandwidth = bandwidth_of(f.threads, o.measure_again, o);
   }
   if (o.ranks > 1) add_fleet(f, model, o);

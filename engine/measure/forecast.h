@@ -49,6 +49,12 @@ struct Forecast {
     double file_bandwidth = 0;    // bytes per second, measured
   };
   std::optional<Experts> experts;
+  // Set if weights of a mapped model without experts are read from the file for every token.
+  struct Streamed {
+    uint64_t a_pass = 0;        // bytes
+    double file_bandwidth = 0;  // bytes per second, measured
+  };
+  std::optional<Streamed> streamed;
   int longest_context = 0;   // that fits, up to the model's own or the requested one
   std::vector<Remedy> ways;  // to make the model fit if it does not
 

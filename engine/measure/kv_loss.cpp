@@ -99,7 +99,8 @@ KvLoss kv_loss_of(const Divergence& d) {
 // With engines of its own, so that no page or figure of `engine` changes.
 std::optional<KvLoss> measure_kv_loss(const Engine& engine,
                                       const std::function<void()>& on_begin) try {
-  if (engine.device() != "cpu" || engine.expert_facts()) return std::nullopt;
+  if (engine.device() != "cpu" || engine.expert_facts() || engine.streamed_bytes() > 0)
+    return std::nullopt;
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(std::string(kText));
   const int window =
       std::min({kTokens, engine.context_length(), int(std::min<size_t>(tokens.size(), kTokens))});

@@ -59,7 +59,8 @@ EngineOptions options_of_probe(const EngineOptions& o, const Model& model) {
   return options;
 }
 
-// Some models cannot be cut: a list in their metadata has an entry for every layer.
+// Some models cannot be cut: a list in their metadata has an entry for every layer. If memory is
+// short, the probe has one layer.
 std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
                                  const EngineOptions& options, int threads) {
   const int64_t some = layers_to_time(source, model), all = source.meta.integer(kLayers);
@@ -70,6 +71,7 @@ std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
   try {
     return engine_of(some);
   } catch (const Error& e) {
+    if (e.code == Exit::memory && some > 1) return engine_of(1);
     if (e.code != Exit::bad_file) throw;
     return engine_of(all);
   }

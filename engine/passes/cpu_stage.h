@@ -41,7 +41,11 @@ class CpuStage : public Stage {
   // instead of the hidden states.
   void set_second_output(std::function<ValueId(Graph&)> second);
   // From now on takes experts from there. It outlives this.
-  void use_experts(ExpertCache* experts) { where_.experts = experts, plans_ = {}; }
+  void use_experts(ExpertCache* experts) {
+    where_.experts = executor_.experts = experts, plans_ = {};
+  }
+  // From now on streams weights from there. It outlives this.
+  void use_stream(WeightStream* stream) { executor_.stream = stream, plans_ = {}; }
   bool has_second_output() const { return bool(second_); }
 
   Executor& executor() { return executor_; }

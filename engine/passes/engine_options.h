@@ -49,6 +49,9 @@ struct EngineOptions {
   // The most bytes of experts of a mapped model that stay in memory; the others are read from the
   // file when they are chosen (session/expert_memory.h). 0: as many as fit.
   uint64_t expert_memory = 0;
+  // The most bytes of the layers' matrices of a mapped model without experts that stay in memory;
+  // the others are read for every pass (session/stream_room.h). 0: as many as fit.
+  uint64_t weight_memory = 0;
   // Whether a model in another format is kept as .quipu in the cache folder.
   KeepConverted keep_converted = 0;
   // Called with a line about something that the user did not ask for: a conversion, or the CPU

@@ -169,6 +169,8 @@ Placement on_ranks(const Model& model, const EngineOptions& o, bool must_be_devi
     fail(Exit::usage, "--cpu-experts is for a GPU, expected one rank, found {}", o.link->ranks());
   if (o.expert_memory > 0)
     fail(Exit::usage, "--expert-memory is for one rank, found {}", o.link->ranks());
+  if (o.weight_memory > 0)
+    fail(Exit::usage, "--weight-memory is for one rank, found {}", o.link->ranks());
   if (model.row_columns > 0)
     fail(Exit::usage, "a draft head is computed by one rank, expected a model");
   if (!o.rank_speeds.empty()) expect_rank_speeds(o.rank_speeds, o.link->ranks());

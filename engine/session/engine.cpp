@@ -13,6 +13,7 @@
 #include "engine/session/expert_memory.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
+#include "engine/session/stream_room.h"
 #include "engine/session/watched_reading.h"
 #include "engine/shelf/converted.h"
 #include "engine/shelf/model_file.h"
@@ -136,7 +137,9 @@ struct Engine::Impl {
   std::string rope_scaling;
   KvCache kv;
   std::shared_ptr<Crew> crew;
-  std::unique_ptr<ExpertCache> experts;  // of a mapped model that is larger than memory
+  // of a mapped model that is larger than memory
+  std::unique_ptr<ExpertCache> experts;
+  std::unique_ptr<WeightStream> stream;
   std::unique_ptr<Pipeline> pipeline;
   std::shared_ptr<Engine> target;
   std::unique_ptr<ConvertedModel> converted;  // writes the model into the cache folder
@@ -146,6 +149,7 @@ struct Engine::Impl {
   void bind(std::shared_ptr<const Weights> bound);
   void open_pools(const EngineOptions& o);
   void open_experts(const EngineOptions& o);
+  void open_stream(const EngineOptions& o);
   ~Impl();
 };
 
@@ -182,9 +186,12 @@ void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOption
     pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
   ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
   open_pools(o);
-  if (!o.link && uses_expert_memory(*model, weights->mapping != nullptr, pipeline->cpu() != nullptr,
-                                    weights->path, o))
-    open_experts(o);
+  if (o.link) return;
+  const CpuStage* const cpu = pipeline->cpu();
+  const bool mapped = weights->mapping != nullptr,
+             all_on_cpu = cpu && cpu->layers().count() == int(model->n_layers);
+  if (uses_expert_memory(*model, mapped, cpu != nullptr, weights->path, o)) open_experts(o);
+  if (may_stream(*model, mapped, all_on_cpu, weights->path, o)) open_stream(o);
 }
 
 void Engine::Impl::open_experts(const EngineOptions& o) {
@@ -207,6 +214,22 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
                    : fmt::format("{}: is larger than memory, and {:.3g} GB are left for experts, "
                                  "which need {:.3g} GB; so every token reads the mapped file",
                                  weights->path, double(room->bytes) / 1e9, double(least) / 1e9));
+}
+
+void Engine::Impl::open_stream(const EngineOptions& o) {
+  const int positions = o.context > 0 ? context : std::min(context, kDefaultPositions);
+  const std::optional<StreamRoom> room = stream_room(*model, positions, o, threads);
+  if (!room) return;
+  stream = WeightStream::make(weights->mapping, room->streamed, room->kept);
+  if (stream) pipeline->cpu()->use_stream(stream.get());
+  if (o.notice && !stream)
+    o.notice(weights->path +
+             " was replaced while it was opened, so its weights are read as mapped");
+  if (o.notice && stream && o.weight_memory == 0)
+    o.notice(
+        fmt::format("{}: is larger than memory: {:.3g} of {:.3g} GB of weights are read from "
+                    "the file for every token",
+                    weights->path, double(room->a_pass) / 1e9, double(weights->bytes()) / 1e9));
 }
 
 // All stages use the same page numbers, so a pool has as many pages as the smallest stage.
@@ -380,6 +403,10 @@ std::string Engine::kv_type() const {
 std::optional<ExpertFacts> Engine::expert_facts() const {
   if (!impl_->experts) return std::nullopt;
   return impl_->experts->facts();
+}
+
+uint64_t Engine::streamed_bytes() const {
+  return impl_->stream ? impl_->stream->bytes_a_pass() : 0;
 }
 
 StateBytes Engine::states() const { return chaski::state_bytes(impl_->kv.states); }

@@ -82,6 +82,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   StateBytes states() const;                  // state that a sequence takes
   // Of a model whose experts are not all in memory: what was found there and read so far.
   std::optional<ExpertFacts> expert_facts() const;
+  // Bytes of weights that every pass reads from the file, because they do not fit into memory.
+  uint64_t streamed_bytes() const;
   // Memory of all pages beyond which idle ones are reused before more is taken. It shrinks when the
   // machine has no more memory.
   uint64_t most_idle_bytes() const;

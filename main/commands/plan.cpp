@@ -63,6 +63,10 @@ std::string memory_table(const Forecast& f) {
                         "read from the file at {:.2f} GB/s",
                         size_text(f.experts->all), 100 * f.experts->found,
                         double(f.experts->read_a_token) / 1e6, f.experts->file_bandwidth / 1e9));
+  if (f.streamed)
+    text += row("streamed", size_text(f.streamed->a_pass),
+                fmt::format("are read from the file for every token, at {:.2f} GB/s",
+                            f.streamed->file_bandwidth / 1e9));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),
               f.have ? fmt::format("{} more available", size_text(*f.have)) : "");
@@ -155,7 +159,7 @@ std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
     return fmt::format(
         "{}: experts are read from the file when they are chosen, because not all fit into memory",
         runs);
-  if (!f.weights_stay)
+  if (!f.weights_stay || f.streamed)
     return fmt::format(
         "{} slowly: the weights are larger than memory, so every token reads them from the disk",
         runs);
@@ -215,6 +219,10 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
     json["experts_found"] = f.experts->found;
     json["read_bytes_a_token"] = f.experts->read_a_token;
     json["file_gigabytes_per_second"] = f.experts->file_bandwidth / 1e9;
+  }
+  if (f.streamed) {
+    json["read_bytes_a_token"] = f.streamed->a_pass;
+    json["file_gigabytes_per_second"] = f.streamed->file_bandwidth / 1e9;
   }
   if (f.speed) {
     json["prompt_tokens_per_second"] = f.speed->prompt;

@@ -20,8 +20,8 @@ EngineOptions draft_options(const GenerationFlags& flags) {
   EngineOptions options = flags.model.options();
   options.model = flags.draft;
   options.context = 0, options.gpu_layers = kAllThatFit, options.cpu_experts = false;
-  options.expert_memory = 0;  // is meant for the main model
-  options.link = nullptr;     // a small model takes less time than its gathers
+  options.expert_memory = options.weight_memory = 0;  // are meant for the main model
+  options.link = nullptr;  // a small model takes less time than its gathers
   if (!takes_tokenizer(flags.draft)) options.tokenizer.clear();
   return options;
 }

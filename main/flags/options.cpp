@@ -183,6 +183,13 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
       .knows({"auto"})
       .type("SIZE");
   flags
+      .add("--weight-memory", weight_memory,
+           "memory for the layers of a mapped model without experts, such as 4G; the others are "
+           "read from the file for every token (default {}: as much as is free)")
+      .not_empty("auto or a number of bytes such as 4G")
+      .knows({"auto"})
+      .type("SIZE");
+  flags
       .add("--device", engine.device,
            "device: cpu, cuda or cuda:N; auto uses a GPU if there is one (default {})")
       .knows({"auto", "cpu", "cuda"})
@@ -246,6 +253,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
                                       : Verify::never;
   options.keep_converted = keep_converted_of(keep_converted);
   if (expert_memory != "auto") options.expert_memory = bytes_of("--expert-memory", expert_memory);
+  if (weight_memory != "auto") options.weight_memory = bytes_of("--weight-memory", weight_memory);
   options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
                        : gpu_layers == "all" ? kAllLayers
                                              : std::stoi(gpu_layers);

@@ -21,7 +21,7 @@ struct ModelFlags {
   std::string hosts, rank_speeds;  // separated by commas
   std::vector<std::string> kv = {"f16"};
   std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto",
-              expert_memory = "auto";
+              expert_memory = "auto", weight_memory = "auto";
 
   enum class Kv { one, list };  // how many formats --kv takes
   void declare(Flags& flags, Kv kvs = Kv::one);

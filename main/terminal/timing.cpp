@@ -52,6 +52,9 @@ std::string threads_part(const Engine& engine) {
 }
 
 std::string experts_part(const Engine& engine) {
+  if (const uint64_t streamed = engine.streamed_bytes())
+    return fmt::format("; {} of weights were read from the file for every pass",
+                       size_text(streamed));
   const auto facts = engine.expert_facts();
   if (!facts || facts->wanted == 0) return "";
   return fmt::format(

@@ -27,7 +27,8 @@ const char* why_no_draft(NoDraft why);
 // The threads used on average, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
 // For --verbose, of a model whose experts are not all in memory: "; 81% of the chosen experts were
-// in 1.2 GB of memory, 14.5 MB a token were read from the file". Else "".
+// in 1.2 GB of memory, 14.5 MB a token were read from the file". The same for streamed weights.
+// Else "".
 std::string experts_part(const Engine& engine);
 // For a text that ended before its prompt was read: how much was read.
 std::string unread_line(const GenerateResult& result);

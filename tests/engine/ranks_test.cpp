@@ -256,9 +256,11 @@ TEST_CASE("ranks: every rank needs a speed") {
 
 TEST_CASE("ranks: flags for one rank are refused") {
   Ranks ranks(2);
-  EngineOptions layers = one_thread(""), experts = layers, memory = layers;
+  EngineOptions layers = one_thread(""), experts = layers, memory = layers, weights = layers;
   layers.gpu_layers = 2, experts.cpu_experts = true, memory.expert_memory = 1 << 20;
-  for (const EngineOptions& o : {layers, experts, memory}) CHECK_THROWS_AS(ranks.open(o), Error);
+  weights.weight_memory = 1 << 20;
+  for (const EngineOptions& o : {layers, experts, memory, weights})
+    CHECK_THROWS_AS(ranks.open(o), Error);
 }
 
 TEST_CASE("ranks: one that ends or says nothing is named, and the run ends") {
