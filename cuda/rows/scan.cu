@@ -111,9 +111,11 @@ __global__ void state_scan(StateScan op, StateScanArgs a) {
                 c_at = int64_t(head) * (op.head_dim + 2 * int64_t(op.states)),
                 b_at = op.timed ? columns + int64_t(group) * op.states : c_at + op.states,
                 x_at = op.timed ? to : b_at + op.states + place;
-  float* const kept = a.of.state(first) + head * op.states * row + place;
+  const HeadState of{op.states, op.head_dim};
+  float* const kept = a.of.state(first) + head * of.size() + of.at(place);
+  const int64_t stride = of.stride(place);
   if (a.of.cells[first] == 0)
-    for (int s = 0; s < op.states; ++s) kept[s * row] = 0;
+    for (int s = 0; s < op.states; ++s) kept[s * stride] = 0;
   for (int t = first; a.of.has(first, t); ++t) {
     const float *in = a.in + t * cols, *b = in + b_at,
                 *c = op.timed ? b + int64_t(op.groups) * op.states : in + c_at;
@@ -122,8 +124,8 @@ __global__ void state_scan(StateScan op, StateScanArgs a) {
                 decay = exp_fixed(dt * a.decays[head]);
     float y = 0;
     for (int s = 0; s < op.states; ++s) {
-      kept[s * row] = fmaf(decay, kept[s * row], step * b[s]);
-      y = fmaf(c[s], kept[s * row], y);
+      kept[s * stride] = fmaf(decay, kept[s * stride], step * b[s]);
+      y = fmaf(c[s], kept[s * stride], y);
     }
     if (is_column) a.y[t * columns + to] = fmaf(a.direct ? a.direct[head] : 0.0f, x, y);
   }
@@ -164,9 +166,11 @@ __global__ void delta_rule(DeltaRule op, DeltaRuleArgs a) {
             k_head = op.tiled ? head % op.k_heads : head / (op.heads / op.k_heads);
   const bool is_column = place < op.v_dim;
   const int64_t v_at = int64_t(head) * op.v_dim + place;
-  float* const kept = a.of.state(first) + head * op.k_dim * row + place;
+  const HeadState of{op.k_dim, op.v_dim};
+  float* const kept = a.of.state(first) + head * of.size() + of.at(place);
+  const int64_t stride = of.stride(place);
   if (a.of.cells[first] == 0)
-    for (int d = 0; d < op.k_dim; ++d) kept[d * row] = 0;
+    for (int d = 0; d < op.k_dim; ++d) kept[d * stride] = 0;
   const float scale = 1.0f / sqrtf(float(op.k_dim));
   for (int t = first; a.of.has(first, t); ++t) {
     const float *q = a.q + t * keys + int64_t(k_head) * op.k_dim,
@@ -179,14 +183,14 @@ __global__ void delta_rule(DeltaRule op, DeltaRuleArgs a) {
     float known = 0, y = 0;
     for (int d = 0; d < op.k_dim; ++d) {
       const float with = op.by_channel ? k[d] * exp_fixed(dt[d] * a.decays[head]) : k[d];
-      known = fmaf(with, kept[d * row], known);
+      known = fmaf(with, kept[d * stride], known);
     }
     const float value = is_column ? a.v[t * columns + v_at] : 0.0f,
                 step = (value - known * (all * of_k)) * (a.beta[at] * of_k);
     for (int d = 0; d < op.k_dim; ++d) {
       const float decay = op.by_channel ? exp_fixed(dt[d] * a.decays[head]) : all;
-      kept[d * row] = fmaf(decay, kept[d * row], k[d] * step);
-      y = fmaf(q[d], kept[d * row], y);
+      kept[d * stride] = fmaf(decay, kept[d * stride], k[d] * step);
+      y = fmaf(q[d], kept[d * stride], y);
     }
     if (is_column) a.y[t * columns + v_at] = y * of_q;
   }
@@ -218,9 +222,11 @@ __global__ void wkv(Wkv op, WkvArgs a) {
   if (col >= op.heads * row || !a.of.begins(first)) return;
   const int head = col / row, place = col % row, n = op.head_dim;
   const bool is_column = place < n;
-  float* const kept = a.of.state(first) + int64_t(head) * n * row + place;
+  const HeadState of{n, n};
+  float* const kept = a.of.state(first) + head * of.size() + of.at(place);
+  const int64_t stride = of.stride(place);
   if (a.of.cells[first] == 0)
-    for (int d = 0; d < n; ++d) kept[d * row] = 0;
+    for (int d = 0; d < n; ++d) kept[d * stride] = 0;
   const float* u = a.u + int64_t(head) * n;
   for (int t = first; a.of.has(first, t); ++t) {
     const int64_t at = t * columns + int64_t(head) * n;
@@ -229,17 +235,17 @@ __global__ void wkv(Wkv op, WkvArgs a) {
                 v = is_column ? a.v[at + place] : 0.0f;
     float removed = 0, y = 0, bonus = 0;
     for (int d = 0; op.removes && d < n; ++d) {
-      removed = fmaf(0.0f - a.kk[at + d] * of_kk, kept[d * row], removed);
+      removed = fmaf(0.0f - a.kk[at + d] * of_kk, kept[d * stride], removed);
       bonus = fmaf(r[d], u[d] * k[d], bonus);
     }
     for (int d = 0; d < n; ++d) {
-      const float last = kept[d * row],
+      const float last = kept[d * stride],
                   pace = op.removes ? Wkv::kMostDecay * activate_fixed(Activation::sigmoid, w[d])
                                     : exp_fixed(w[d]);
       float added = k[d] * v;
       if (op.removes) added = fmaf(a.kk[at + d] * of_kk * a.a[at + d], removed, added);
-      kept[d * row] = fmaf(exp_fixed(0.0f - pace), last, added);
-      y = fmaf(r[d], op.removes ? kept[d * row] : fmaf(u[d] * k[d], v, last), y);
+      kept[d * stride] = fmaf(exp_fixed(0.0f - pace), last, added);
+      y = fmaf(r[d], op.removes ? kept[d * stride] : fmaf(u[d] * k[d], v, last), y);
     }
     if (!is_column) continue;
     a.y[at + place] = y;

@@ -62,11 +62,16 @@ struct CpuKernel<Binary, V> : ByRow {
 template <class V>
 struct CpuKernel<Unary, V> : ByRow {
   static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
-    for (int64_t t = first; t < last; ++t)
-      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
-        store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)),
-                   k);
-      });
+    const auto rows = [&](auto compute) {
+      for (int64_t t = first; t < last; ++t)
+        each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+          store_n<V>(a.out[0].out_row(t) + i, compute(load_n<V>(a.in[0].row(t) + i, k)), k);
+        });
+    };
+    if (op.kind == Activation::silu)
+      rows([](typename V::F x) { return silu<V>(x); });
+    else
+      rows([&](typename V::F x) { return activate<V>(op.kind, x); });
   }
 };
 

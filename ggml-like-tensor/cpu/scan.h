@@ -12,9 +12,10 @@
 namespace chaski {
 namespace {
 
+// A unit is 256 channels: as 1 KB of each row, what a token reads and writes is in few pages.
 template <class V>
 struct CpuKernel<ShortConv, V> {
-  static constexpr int kChannels = 64;
+  static constexpr int kChannels = 256;
   static int64_t units(const ShortConv& op, const OpArgs&) {
     return (op.cols + kChannels - 1) / kChannels;
   }
@@ -24,35 +25,61 @@ struct CpuKernel<ShortConv, V> {
   static void run(const ShortConv& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch&) {
     const Batch& b = *a.batch;
-    const int64_t from = first * kChannels,
-                  to = last * kChannels < op.cols ? last * kChannels : op.cols;
-    each_sequence(b, a.in[0].shape.rows, [&](int64_t begin, int64_t end) {
-      float* const kept = state_at(a, op.state, begin);
-      for (int64_t t = begin; t < end; ++t) one_token(op, a, t, t - begin, kept, from, to);
-      const int back = op.taps - 1;
-      for (int64_t t = end - back > begin ? end - back : begin; t < end; ++t)
-        __builtin_memcpy(kept + b.cells[t] % back * op.cols + from, a.in[0].row(t) + from,
-                         (to - from) * sizeof(float));
-    });
+    for (int64_t unit = first; unit < last; ++unit) {
+      const int64_t from = unit * kChannels,
+                    n = op.cols - from < kChannels ? op.cols - from : kChannels;
+      each_sequence(b, a.in[0].shape.rows, [&](int64_t begin, int64_t end) {
+        float* const kept = state_at(a, op.state, begin);
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t before = t - begin;
+          if (op.taps == 4 && b.cells[t] >= 3)
+            one_token<4>(op, a, t, before, kept, from, n);
+          else if (op.taps == 3 && b.cells[t] >= 2)
+            one_token<3>(op, a, t, before, kept, from, n);
+          else
+            one_token<0>(op, a, t, before, kept, from, n);
+        }
+        const int back = op.taps - 1;
+        for (int64_t t = end - back > begin ? end - back : begin; t < end; ++t)
+          __builtin_memcpy(kept + b.cells[t] % back * op.cols + from, a.in[0].row(t) + from,
+                           size_t(n) * sizeof(float));
+      });
+    }
   }
-  // Computes channels [from, to) of token t; `before` tokens of its sequence precede it in the
-  // batch.
+  // Computes n channels of token t; `before` tokens of its sequence precede it in the batch. kTaps:
+  // the number of its inputs if it has all of them, otherwise 0.
+  template <int kTaps>
   static void one_token(const ShortConv& op, const OpArgs& a, int64_t t, int64_t before,
-                        const float* kept, int64_t from, int64_t to) {
+                        const float* kept, int64_t from, int64_t n) {
     const int cell = a.batch->cells[t], back = op.taps - 1;
+    const auto input = [&](int ago) {
+      return (ago <= before ? a.in[0].row(t - ago) : kept + (cell - ago) % back * op.cols) + from;
+    };
+    const auto weight = [&](int ago) { return a.in[1].floats() + (back - ago) * op.cols + from; };
     const float* bias = op.biases(a);
-    each_vector(to - from, [&](int64_t i, int64_t n) {
-      auto sum = V::zero();
-      for (int ago = back < cell ? back : cell; ago >= 0; --ago) {
-        const float* x =
-            ago <= before ? a.in[0].row(t - ago) : kept + (cell - ago) % back * op.cols;
-        const float* w = a.in[1].floats() + (back - ago) * op.cols;
-        sum = V::fma(load_n<V>(w + from + i, n), load_n<V>(x + from + i, n), sum);
+    float* const out = a.out[0].out_row(t) + from;
+    const float *x[kTaps > 0 ? kTaps : 1], *w[kTaps > 0 ? kTaps : 1];
+    for (int ago = 0; ago < kTaps; ++ago) x[ago] = input(ago), w[ago] = weight(ago);
+    const auto finish = [&](int64_t i, int64_t part, typename V::F sum) {
+      if (bias) sum = V::add(sum, load_n<V>(bias + from + i, part));
+      if (op.silu) sum = silu<V>(sum);
+      store_n<V>(out + i, sum, part);
+    };
+    int64_t i = 0;
+    if constexpr (kTaps > 0)
+      for (; i + kStateLanes <= n; i += kStateLanes) {
+        auto sum = V::zero();
+        for (int ago = kTaps - 1; ago >= 0; --ago)
+          sum = V::fma(V::load(w[ago] + i), V::load(x[ago] + i), sum);
+        finish(i, kStateLanes, sum);
       }
-      if (bias) sum = V::add(sum, load_n<V>(bias + from + i, n));
-      if (op.silu) sum = activate<V>(Activation::silu, sum);
-      store_n<V>(a.out[0].out_row(t) + from + i, sum, n);
-    });
+    for (; i < n; i += kStateLanes) {
+      const int64_t part = n - i < kStateLanes ? n - i : kStateLanes;
+      auto sum = V::zero();
+      for (int ago = back < cell ? back : cell; ago >= 0; --ago)
+        sum = V::fma(load_n<V>(weight(ago) + i, part), load_n<V>(input(ago) + i, part), sum);
+      finish(i, part, sum);
+    }
   }
 };
 
@@ -110,7 +137,7 @@ float exp_of(float x) {
 // Units of two vectors of columns of a head; a narrow rest of a head has one.
 template <class V>
 struct HeadColumns {
-  static constexpr int64_t kWide = 2 * kStateLanes;
+  static constexpr int64_t kWide = HeadState::kWide;
   static int64_t blocks(int64_t cols) { return (cols + kWide - 1) / kWide; }
 
   // Calls run(head, first column, number of columns, number of vectors as a constant).
@@ -149,14 +176,30 @@ struct CpuKernel<StateScan, V> {
                     });
                   });
   }
+  // One token over the state. The sums are copied to y at the end, because y is in memory.
+  template <int kVectors>
+  static void write(int64_t states, float* cells, typename V::F decay, const float* b,
+                    const float* c, const typename V::F* step, typename V::F* y) {
+    typename V::F x[kVectors], sums[kVectors];
+    for (int i = 0; i < kVectors; ++i) x[i] = step[i], sums[i] = V::zero();
+    for (int64_t s = 0; s < states; ++s, cells += kVectors * kStateLanes) {
+      const auto add = V::set1(b[s]), read = V::set1(c[s]);
+      for (int i = 0; i < kVectors; ++i) {
+        const auto next = V::fma(decay, V::load(cells + i * kStateLanes), V::mul(x[i], add));
+        V::store(cells + i * kStateLanes, next);
+        sums[i] = V::fma(read, next, sums[i]);
+      }
+    }
+    for (int i = 0; i < kVectors; ++i) y[i] = sums[i];
+  }
   template <int kVectors>
   static void tokens(const StateScan& op, const OpArgs& a, int64_t head, int64_t from, int64_t n,
                      int64_t begin, int64_t end) {
-    const int64_t row = state_row(op.head_dim);
-    float* const kept = state_at(a, op.state, begin) + head * op.states * row + from;
+    constexpr int64_t row = kVectors * kStateLanes;
+    const HeadState of = op.of_head();
+    float* const kept = state_at(a, op.state, begin) + head * of.size() + of.at(from);
     if (a.batch->cells[begin] == 0)
-      for (int64_t s = 0; s < op.states; ++s)
-        for (int i = 0; i < kVectors; ++i) V::store(kept + s * row + i * kStateLanes, V::zero());
+      __builtin_memset(kept, 0, size_t(op.states) * row * sizeof(float));
     const auto direct = V::set1(op.direct(a, head));
     for (int64_t t = begin; t < end; ++t) {
       const float *in = a.in[0].row(t), *b = in + op.b_at(head), *c = in + op.c_at(head);
@@ -164,19 +207,9 @@ struct CpuKernel<StateScan, V> {
       const auto decay = V::set1(exp_of<V>(dt * op.decays(a)[head]));
       const float* const at = in + op.x_at(head) + from;
       typename V::F step[kVectors], y[kVectors];
-      for (int i = 0; i < kVectors; ++i) {
+      for (int i = 0; i < kVectors; ++i)
         step[i] = V::mul(V::set1(dt), load_n<V>(at + i * kStateLanes, Columns::part(n, i)));
-        y[i] = V::zero();
-      }
-      for (int64_t s = 0; s < op.states; ++s) {
-        const auto add = V::set1(b[s]), read = V::set1(c[s]);
-        for (int i = 0; i < kVectors; ++i) {
-          float* const cells = kept + s * row + i * kStateLanes;
-          const auto next = V::fma(decay, V::load(cells), V::mul(step[i], add));
-          V::store(cells, next);
-          y[i] = V::fma(read, next, y[i]);
-        }
-      }
+      write<kVectors>(op.states, kept, decay, b, c, step, y);
       for (int i = 0; i < kVectors; ++i) {
         const int64_t part = Columns::part(n, i);
         const auto x = load_n<V>(at + i * kStateLanes, part);
@@ -195,7 +228,7 @@ struct CpuKernel<DeltaRule, V> {
   }
   static int64_t grain(const DeltaRule&, const OpArgs&) { return 1; }
   static size_t scratch(const DeltaRule& op, const OpArgs&) {
-    return op.by_channel ? size_t(op.k_dim) * sizeof(float) : 0;
+    return op.by_channel ? 2 * size_t(op.k_dim) * sizeof(float) : 0;
   }
 
   static void run(const DeltaRule& op, const OpArgs& a, int64_t first, int64_t last,
@@ -218,56 +251,102 @@ struct CpuKernel<DeltaRule, V> {
     });
     return 1 / __builtin_sqrtf(V::sum(sum) + eps);
   }
-  // decays: space for those of a token, if each row has its own.
+  // What a token does to the state of a head.
+  struct Token {
+    const float *k, *q;
+    const float* decays;  // of each row, if `by_channel`
+    float decay;          // of all rows otherwise
+    float of_k, of_q;     // what k and q are multiplied by
+    float beta;
+  };
+  static Token token_of(const DeltaRule& op, const OpArgs& a, int64_t t, int64_t head,
+                        float* decays) {
+    const float *q = a.in[0].row(t) + op.key_at(head), *k = a.in[1].row(t) + op.key_at(head);
+    const float rate = a.in[5].floats()[head];
+    Token token{k,
+                q,
+                decays,
+                1,
+                inverse_length(k, op.k_dim, op.eps),
+                inverse_length(q, op.k_dim, op.eps) * (1 / __builtin_sqrtf(float(op.k_dim))),
+                a.in[4].row(t)[head]};
+    if (!op.by_channel) {
+      token.decay = exp_of<V>(a.in[3].row(t)[head] * rate);
+      return token;
+    }
+    const float* dt = a.in[3].row(t) + head * op.k_dim;
+    each_vector(op.k_dim, [&](int64_t i, int64_t n) {
+      store_n<V>(decays + i, exp<V>(V::mul(load_n<V>(dt + i, n), V::set1(rate))), n);
+    });
+    return token;
+  }
+  template <bool kByChannel>
+  static typename V::F weight_of(const Token& token, int64_t d) {
+    return V::set1(kByChannel ? token.k[d] * token.decays[d] : token.k[d]);
+  }
+  // Writes what token `now` leaves of the state; y is what its query reads. If there is a `next`
+  // token, `known` is what the new state has for its key: the row is in registers. The sums are
+  // copied at the end, because y and `known` are in memory.
+  template <int kVectors, bool kByChannel, bool kNext>
+  static void write(int64_t rows, float* kept, const Token& now, const Token& next,
+                    const typename V::F* step, typename V::F* y, typename V::F* known) {
+    const auto all = V::set1(now.decay);
+    typename V::F by[kVectors], sums[kVectors], found[kVectors];
+    for (int i = 0; i < kVectors; ++i) by[i] = step[i], sums[i] = found[i] = V::zero();
+    for (int64_t d = 0; d < rows; ++d) {
+      const auto add = V::set1(now.k[d]), read = V::set1(now.q[d]),
+                 left = kByChannel ? V::set1(now.decays[d]) : all;
+      const auto with = kNext ? weight_of<kByChannel>(next, d) : add;
+      for (int i = 0; i < kVectors; ++i) {
+        float* const cells = kept + (d * kVectors + i) * kStateLanes;
+        const auto made = V::fma(left, V::load(cells), V::mul(add, by[i]));
+        V::store(cells, made);
+        sums[i] = V::fma(read, made, sums[i]);
+        if (kNext) found[i] = V::fma(with, made, found[i]);
+      }
+    }
+    for (int i = 0; i < kVectors; ++i) y[i] = sums[i], known[i] = found[i];
+  }
+  template <int kVectors, bool kByChannel>
+  static void find(int64_t rows, const float* kept, const Token& token, typename V::F* known) {
+    typename V::F found[kVectors];
+    for (int i = 0; i < kVectors; ++i) found[i] = V::zero();
+    for (int64_t d = 0; d < rows; ++d) {
+      const auto with = weight_of<kByChannel>(token, d);
+      for (int i = 0; i < kVectors; ++i)
+        found[i] = V::fma(with, V::load(kept + (d * kVectors + i) * kStateLanes), found[i]);
+    }
+    for (int i = 0; i < kVectors; ++i) known[i] = found[i];
+  }
+  // decays: space for those of two tokens, if each row has its own.
   template <int kVectors, bool kByChannel>
   static void tokens(const DeltaRule& op, const OpArgs& a, int64_t head, int64_t from, int64_t n,
                      int64_t begin, int64_t end, float* decays) {
-    const int64_t row = state_row(op.v_dim);
-    float* const kept = state_at(a, op.state, begin) + head * op.k_dim * row + from;
+    const HeadState of = op.of_head();
+    float* const kept = state_at(a, op.state, begin) + head * of.size() + of.at(from);
     if (a.batch->cells[begin] == 0)
-      for (int64_t d = 0; d < op.k_dim; ++d)
-        for (int i = 0; i < kVectors; ++i) V::store(kept + d * row + i * kStateLanes, V::zero());
-    const float scale = 1 / __builtin_sqrtf(float(op.k_dim));
+      __builtin_memset(kept, 0, size_t(op.k_dim) * kVectors * kStateLanes * sizeof(float));
+    typename V::F known[kVectors], step[kVectors], y[kVectors];
+    Token now = token_of(op, a, begin, head, decays);
+    find<kVectors, kByChannel>(op.k_dim, kept, now, known);
     for (int64_t t = begin; t < end; ++t) {
-      const float *q = a.in[0].row(t) + op.key_at(head), *k = a.in[1].row(t) + op.key_at(head),
-                  *v = a.in[2].row(t) + head * op.v_dim + from;
-      const float of_k = inverse_length(k, op.k_dim, op.eps),
-                  of_q = inverse_length(q, op.k_dim, op.eps) * scale;
-      const float rate = a.in[5].floats()[head];
-      float decay = 1;
-      if (kByChannel) {
-        const float* dt = a.in[3].row(t) + head * op.k_dim;
-        each_vector(op.k_dim, [&](int64_t i, int64_t k_n) {
-          store_n<V>(decays + i, exp<V>(V::mul(load_n<V>(dt + i, k_n), V::set1(rate))), k_n);
-        });
-      } else {
-        decay = exp_of<V>(a.in[3].row(t)[head] * rate);
-      }
-      typename V::F known[kVectors], step[kVectors], y[kVectors];
-      for (int i = 0; i < kVectors; ++i) known[i] = y[i] = V::zero();
-      for (int64_t d = 0; d < op.k_dim; ++d) {
-        const auto with = V::set1(kByChannel ? k[d] * decays[d] : k[d]);
-        for (int i = 0; i < kVectors; ++i)
-          known[i] = V::fma(with, V::load(kept + d * row + i * kStateLanes), known[i]);
-      }
+      const float* v = a.in[2].row(t) + head * op.v_dim + from;
       for (int i = 0; i < kVectors; ++i) {
         const auto value = load_n<V>(v + i * kStateLanes, Columns::part(n, i));
-        step[i] = V::mul(V::sub(value, V::mul(known[i], V::set1(decay * of_k))),
-                         V::set1(a.in[4].row(t)[head] * of_k));
+        step[i] = V::mul(V::sub(value, V::mul(known[i], V::set1(now.decay * now.of_k))),
+                         V::set1(now.beta * now.of_k));
       }
-      for (int64_t d = 0; d < op.k_dim; ++d) {
-        const auto add = V::set1(k[d]), read = V::set1(q[d]),
-                   left = V::set1(kByChannel ? decays[d] : decay);
-        for (int i = 0; i < kVectors; ++i) {
-          float* const cells = kept + d * row + i * kStateLanes;
-          const auto next = V::fma(left, V::load(cells), V::mul(add, step[i]));
-          V::store(cells, next);
-          y[i] = V::fma(read, next, y[i]);
-        }
+      Token next = now;
+      if (t + 1 < end) {
+        next = token_of(op, a, t + 1, head, decays + ((t + 1 - begin) % 2) * op.k_dim);
+        write<kVectors, kByChannel, true>(op.k_dim, kept, now, next, step, y, known);
+      } else {
+        write<kVectors, kByChannel, false>(op.k_dim, kept, now, next, step, y, known);
       }
       for (int i = 0; i < kVectors; ++i)
         store_n<V>(a.out[0].out_row(t) + head * op.v_dim + from + i * kStateLanes,
-                   V::mul(y[i], V::set1(of_q)), Columns::part(n, i));
+                   V::mul(y[i], V::set1(now.of_q)), Columns::part(n, i));
+      now = next;
     }
   }
 };
@@ -327,12 +406,14 @@ struct CpuKernel<Wkv, V> {
   template <int kVectors, bool kRemoves>
   static void tokens(const Wkv& op, const OpArgs& a, int64_t head, int64_t from, int64_t n,
                      int64_t begin, int64_t end, float* rows) {
-    const int64_t row = state_row(op.head_dim), at = head * op.head_dim;
-    float *const kept = state_at(a, op.state, begin) + at * row + from, *const decays = rows,
-                 *const reads = rows + op.head_dim, *const writes = reads + op.head_dim;
+    constexpr int64_t row = kVectors * kStateLanes;
+    const int64_t at = head * op.head_dim;
+    const HeadState of = op.of_head();
+    float *const kept = state_at(a, op.state, begin) + head * of.size() + of.at(from),
+                 *const decays = rows, *const reads = rows + op.head_dim,
+                 *const writes = reads + op.head_dim;
     if (a.batch->cells[begin] == 0)
-      for (int64_t d = 0; d < op.head_dim; ++d)
-        for (int i = 0; i < kVectors; ++i) V::store(kept + d * row + i * kStateLanes, V::zero());
+      __builtin_memset(kept, 0, size_t(op.head_dim) * row * sizeof(float));
     for (int64_t t = begin; t < end; ++t) {
       const float *r = a.in[0].row(t) + at, *k = a.in[1].row(t) + at;
       const auto bonus = V::set1(numbers(op, a, t, at, decays, reads, writes));

@@ -9,8 +9,8 @@
 //   heads), in 5 A (1, heads): negative
 //   -> out 0 y (tokens, heads * v_dim)
 // Key heads serve heads / k_heads neighbouring value heads, or, if `tiled`, value heads k_heads
-// apart. The state of a head is (k_dim, v_dim) floats, rows of whole vectors. It is zero before the
-// first token.
+// apart. The state of a head is (k_dim, v_dim) floats, in blocks of columns (recurrence.h). It is
+// zero before the first token.
 //
 // The tokens of a pass are computed one after another. So a token's bits are the same in a prompt,
 // in a batch and alone. The order of additions is that of the rows. Lanes are columns. A unit
@@ -34,7 +34,8 @@ struct DeltaRule {
   float eps = 1e-6f;
   bool by_channel = false;
 
-  Recurrent kept() const { return {state_row(v_dim) * k_dim * heads * int64_t(sizeof(float))}; }
+  HeadState of_head() const { return {k_dim, v_dim}; }
+  Recurrent kept() const { return {of_head().size() * heads * int64_t(sizeof(float))}; }
   // Where the query and key of a value head begin in their rows.
   int64_t key_at(int64_t head) const {
     return (tiled ? head % k_heads : head / (heads / k_heads)) * k_dim;
@@ -55,7 +56,7 @@ struct DeltaRule {
   }
   void reference(const OpArgs& a) const {
     const Batch& b = *a.batch;
-    const int64_t row = state_row(v_dim);
+    const HeadState of = of_head();
     const auto inverse_length = [&](const float* x) {
       double sum = 0;
       for (int i = 0; i < k_dim; ++i) sum += double(x[i]) * x[i];
@@ -63,7 +64,7 @@ struct DeltaRule {
     };
     each_sequence(b, a.in[0].shape.rows, [&](int64_t first, int64_t end) {
       float* const kept = state_at(a, state, first);
-      if (b.cells[size_t(first)] == 0) std::fill_n(kept, row * k_dim * heads, 0.0f);
+      if (b.cells[size_t(first)] == 0) std::fill_n(kept, of.size() * heads, 0.0f);
       for (int64_t t = first; t < end; ++t)
         for (int64_t h = 0; h < heads; ++h) {
           const float *q = a.in[0].row(t) + key_at(h), *k = a.in[1].row(t) + key_at(h);
@@ -72,8 +73,9 @@ struct DeltaRule {
             const float dt = a.in[3].row(t)[by_channel ? h * k_dim + i : h];
             return std::exp(double(dt) * a.in[5].floats()[h]);
           };
-          for (int64_t v = 0; v < row; ++v) {
-            float* const s = kept + h * k_dim * row + v;
+          for (int64_t v = 0; v < state_row(v_dim); ++v) {
+            float* const s = kept + h * of.size() + of.at(v);
+            const int64_t row = of.stride(v);
             double known = 0, y = 0;
             for (int64_t i = 0; i < k_dim; ++i) known += k[i] * of_k * decay(i) * s[i * row];
             const double value = v < v_dim ? a.in[2].row(t)[h * v_dim + v] : 0,

@@ -28,4 +28,20 @@ constexpr int64_t state_row(int64_t cols) {
   return (cols + kStateLanes - 1) / kStateLanes * kStateLanes;
 }
 
+// The matrix that a head keeps. Blocks of kWide columns follow each other, each with all its rows;
+// the last one may have fewer vectors. So a unit of work reads and writes consecutive memory: as
+// parts of rows of 512 bytes, its 16 KB would compete for a quarter of the nearest cache's sets.
+struct HeadState {
+  static constexpr int64_t kWide = 2 * kStateLanes;
+  int64_t rows, cols;
+
+  constexpr int64_t size() const { return state_row(cols) * rows; }  // in floats
+  // The first number of a column, and the distance to the same column of the next row.
+  constexpr int64_t at(int64_t col) const { return col / kWide * kWide * rows + col % kWide; }
+  constexpr int64_t stride(int64_t col) const {
+    const int64_t left = state_row(cols) - col / kWide * kWide;
+    return left < kWide ? left : kWide;
+  }
+};
+
 }  // namespace chaski

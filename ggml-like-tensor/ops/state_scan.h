@@ -9,8 +9,8 @@
 // the other. With queries as C, keys as B and values as x that is linear attention with one decay
 // for each head: lightning attention (Qin et al. 2024, arXiv 2401.04658).
 //
-// The state of a head is (states, head_dim) floats, rows of whole vectors. It is zero before the
-// first token.
+// The state of a head is (states, head_dim) floats, in blocks of columns (recurrence.h). It is zero
+// before the first token.
 //
 // The tokens of a pass are computed one after another. So a token's bits are the same in a prompt,
 // in a batch and alone. The order of additions is that of the states. Lanes are columns. A unit
@@ -32,7 +32,8 @@ struct StateScan {
   int heads = 1, head_dim = 0, groups = 1, states = 1;
   bool timed = true;
 
-  Recurrent kept() const { return {state_row(head_dim) * states * heads * int64_t(sizeof(float))}; }
+  HeadState of_head() const { return {states, head_dim}; }
+  Recurrent kept() const { return {of_head().size() * heads * int64_t(sizeof(float))}; }
   int64_t rows() const { return int64_t(heads) * head_dim; }  // columns of x and y
   // Where x, B and C of a head begin in a row of input 0.
   int64_t x_at(int64_t head) const { return timed ? head * head_dim : head_at(head) + 2 * states; }
@@ -65,19 +66,19 @@ struct StateScan {
   }
   void reference(const OpArgs& a) const {
     const Batch& b = *a.batch;
-    const int64_t row = state_row(head_dim);
+    const HeadState of = of_head();
     each_sequence(b, a.in[0].shape.rows, [&](int64_t first, int64_t end) {
       float* const kept = state_at(a, state, first);
-      if (b.cells[size_t(first)] == 0) std::fill_n(kept, row * states * heads, 0.0f);
+      if (b.cells[size_t(first)] == 0) std::fill_n(kept, of.size() * heads, 0.0f);
       for (int64_t t = first; t < end; ++t)
         for (int64_t h = 0; h < heads; ++h) {
           const float* in = a.in[0].row(t);
           const double step = dt(a, t, h), decay = std::exp(step * decays(a)[h]);
-          for (int64_t p = 0; p < row; ++p) {
+          for (int64_t p = 0; p < state_row(head_dim); ++p) {
             const double x = p < head_dim ? in[x_at(h) + p] : 0;
             double y = direct(a, h) * x;
             for (int64_t n = 0; n < states; ++n) {
-              float& s = kept[(h * states + n) * row + p];
+              float& s = kept[h * of.size() + of.at(p) + n * of.stride(p)];
               s = float(decay * s + step * x * in[b_at(h) + n]);
               y += double(in[c_at(h) + n]) * s;
             }

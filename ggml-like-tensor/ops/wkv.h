@@ -8,8 +8,8 @@
 //   in 0 r, in 1 k, in 2 v, in 3 w (tokens, heads * head_dim), in 4 u (1, heads * head_dim); if
 //   `removes`, which is RWKV 7: in 5 kk, in 6 a (tokens, heads * head_dim)
 //   -> out 0 y (tokens, heads * head_dim); if `removes`: out 1 z, of the same shape
-// The state of a head is (head_dim, head_dim) floats, rows of whole vectors. It is zero before the
-// first token.
+// The state of a head is (head_dim, head_dim) floats, in blocks of columns (recurrence.h). It is
+// zero before the first token.
 //
 // The tokens of a pass are computed one after another. So a token's bits are the same in a prompt,
 // in a batch and alone. The order of additions is that of the rows. Lanes are columns. A unit is 32
@@ -31,9 +31,8 @@ struct Wkv {
   int heads = 1, head_dim = 1;
   bool removes = false;
 
-  Recurrent kept() const {
-    return {state_row(head_dim) * head_dim * heads * int64_t(sizeof(float))};
-  }
+  HeadState of_head() const { return {head_dim, head_dim}; }
+  Recurrent kept() const { return {of_head().size() * heads * int64_t(sizeof(float))}; }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const Shape row{in[0].rows, int64_t(heads) * head_dim};
@@ -49,13 +48,12 @@ struct Wkv {
   }
   void reference(const OpArgs& a) const {
     const Batch& b = *a.batch;
-    const int64_t row = state_row(head_dim);
     each_sequence(b, a.in[0].shape.rows, [&](int64_t first, int64_t end) {
       float* const kept = state_at(a, state, first);
-      if (b.cells[size_t(first)] == 0) std::fill_n(kept, row * head_dim * heads, 0.0f);
+      if (b.cells[size_t(first)] == 0) std::fill_n(kept, of_head().size() * heads, 0.0f);
       for (int64_t t = first; t < end; ++t)
         for (int64_t at = 0; at < int64_t(heads) * head_dim; at += head_dim)
-          one_token(a, t, at, kept + at * row);
+          one_token(a, t, at, kept + at / head_dim * of_head().size());
     });
   }
   static std::vector<Example<Wkv>> examples() {
@@ -78,20 +76,21 @@ struct Wkv {
                 *w = a.in[3].row(t) + at, *u = a.in[4].floats() + at;
     const float *kk = removes ? a.in[5].row(t) + at : nullptr,
                 *part = removes ? a.in[6].row(t) + at : nullptr;
-    const int64_t row = state_row(head_dim);
+    const HeadState of = of_head();
     double bonus = 0, square = 0;
     for (int i = 0; i < head_dim; ++i) {
       bonus += double(r[i]) * u[i] * k[i];
       if (removes) square += double(kk[i]) * kk[i];
     }
     const double of_kk = 1 / std::sqrt(square + kEps);
-    for (int64_t c = 0; c < row; ++c) {
+    for (int64_t c = 0; c < state_row(head_dim); ++c) {
+      float* const s_of = kept + of.at(c);
+      const int64_t row = of.stride(c);
       const double value = c < head_dim ? v[c] : 0;
       double y = removes ? 0 : bonus * value, removed = 0;
-      for (int64_t i = 0; removes && i < head_dim; ++i)
-        removed += kk[i] * of_kk * kept[i * row + c];
+      for (int64_t i = 0; removes && i < head_dim; ++i) removed += kk[i] * of_kk * s_of[i * row];
       for (int64_t i = 0; i < head_dim; ++i) {
-        float& s = kept[i * row + c];
+        float& s = s_of[i * row];
         const double pace = removes ? kMostDecay / (1 + std::exp(-double(w[i]))) : std::exp(w[i]);
         if (!removes) y += double(r[i]) * s;
         s = float(std::exp(-pace) * s + k[i] * value -
