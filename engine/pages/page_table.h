@@ -15,8 +15,9 @@ namespace chaski {
 constexpr int kGoBack = 1024;
 // Recurrent states cannot be rewound, so a session keeps this many snapshots of them (session.cpp).
 constexpr int kSnapshots = 4;
-// The prefix index has a snapshot at each multiple of kStateStep cells. It has one at the last
-// whole page of a prompt too, if that is at least kStateTail cells after the one before.
+// The prefix index has a snapshot at each multiple of kStateStep cells, and at the last whole page
+// of a prompt. A batch is divided for that only into parts of at least kStateTail cells; the last
+// part of a prompt may be shorter.
 constexpr int kStateStep = 256, kStateTail = 64;
 
 // The most pages of each pool that a session with this context and batches of `pass` tokens needs.

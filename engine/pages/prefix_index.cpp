@@ -22,19 +22,27 @@ PrefixIndex::Link* PrefixIndex::look_up(uint64_t sum, const Link* before,
                                         std::span<const TokenId> tokens) {
   const auto [first, last] = links_.equal_range(sum);
   for (auto i = first; i != last; ++i)
-    if (i->second.before == before && std::ranges::equal(i->second.tokens, tokens))
+    if (i->second.before == before &&
+        std::ranges::equal(std::span(i->second.tokens).first(size_t(i->second.count)), tokens))
       return &i->second;
   return nullptr;
 }
 
 uint64_t PrefixIndex::sum_after(const Link* before, std::span<const TokenId> tokens) {
-  ENSURE(tokens.size() == kPage, "a link is a whole page");
+  ENSURE(!tokens.empty() && tokens.size() <= kPage, "a link is a page of tokens");
   ++sums_;
   return sum_(tokens, before ? before->sum : 0);
 }
 
 PrefixIndex::Link* PrefixIndex::find(const Link* before, std::span<const TokenId> tokens) {
   return look_up(sum_after(before, tokens), before, tokens);
+}
+
+PrefixIndex::Link* PrefixIndex::find_end(const Link* before, std::span<const TokenId> text) {
+  if (ends_ == 0) return nullptr;
+  for (size_t n = std::min(text.size(), size_t(kPage) - 1); n > 0; --n)
+    if (Link* const link = find(before, text.first(n))) return link;
+  return nullptr;
 }
 
 PrefixIndex::Link* PrefixIndex::add(Link* before, std::span<const TokenId> tokens,
@@ -44,7 +52,9 @@ PrefixIndex::Link* PrefixIndex::add(Link* before, std::span<const TokenId> token
   Link* link = look_up(sum, before, tokens);
   if (!link) {
     link = &links_.emplace(sum, Link())->second;
-    link->sum = sum, link->before = before, link->end = (before ? before->end : 0) + kPage;
+    link->sum = sum, link->before = before, link->count = int(tokens.size());
+    link->end = (before ? before->end : 0) + link->count;
+    ends_ += link->count < kPage;
     std::ranges::copy(tokens, link->tokens.begin());
     link->places.assign(pools_.size(), kNoPage);
     if (before) retain(before);
@@ -64,6 +74,7 @@ PrefixIndex::Link* PrefixIndex::add(Link* before, std::span<const TokenId> token
 void PrefixIndex::release(Link* link) {
   while (link && --link->holders == 0) {
     Link* const before = link->before;
+    ends_ -= link->count < kPage;
     const auto [first, last] = links_.equal_range(link->sum);
     links_.erase(std::find_if(first, last, [&](const auto& x) { return &x.second == link; }));
     link = before;

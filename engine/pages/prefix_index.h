@@ -21,12 +21,14 @@ namespace chaski {
 
 class PrefixIndex {
  public:
-  // A page of 16 tokens. A text is a chain of links.
+  // A page of 16 tokens. A text is a chain of links. The last link of a text that ended within a
+  // page has fewer tokens, and no link after it.
   struct Link {
     uint64_t sum = 0;        // hash of all tokens up to its last
     Link* before = nullptr;  // the previous link; null: the text begins here
     int end = 0;             // number of tokens up to its last
     std::array<TokenId, kPage> tokens{};
+    int count = kPage;  // of its tokens
     // By pool: its page, or kNoPage. Of recurrent states: the snapshot after the link's last token,
     // which few links have.
     std::vector<int32_t> places;
@@ -43,8 +45,10 @@ class PrefixIndex {
   explicit PrefixIndex(std::vector<KvPool>& pools, Sum sum = sum_of);
   PrefixIndex(const PrefixIndex&) = delete;
 
-  // The link of these 16 tokens after `before` (null: at the beginning), or null.
+  // The link of these tokens, at most 16, after `before` (null: at the beginning), or null.
   Link* find(const Link* before, std::span<const TokenId> tokens);
+  // The longest link of fewer than 16 tokens after `before` with which `text` begins, or null.
+  Link* find_end(const Link* before, std::span<const TokenId> text);
   // The same, but makes the link if there is none. Pools that have no page for it get the page of
   // `places`, which is kept from now on.
   Link* add(Link* before, std::span<const TokenId> tokens, std::span<const int32_t> places);
@@ -66,6 +70,7 @@ class PrefixIndex {
   Links links_;
   std::vector<std::vector<Link*>> at_;  // (pools, pages): the link of a page
   uint64_t sums_ = 0;
+  size_t ends_ = 0;  // links of fewer than 16 tokens
 };
 
 }  // namespace chaski

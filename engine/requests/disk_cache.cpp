@@ -303,8 +303,12 @@ void DiskCache::write_prefix(std::span<const TokenId> text) {
   const int of_file = std::max(int(kMostFile / page), 1),
             between = std::max(int(kMostBetween / page), 1);
   // Half the folder at most: its last pages must not take the room of its first ones.
-  const int end =
-      int(std::min<uint64_t>(text.size() / kPage, bound_->facts().most_bytes / 2 / page));
+  const uint64_t most = bound_->facts().most_bytes / 2,
+                 state = kept_state_bytes(*inbox_.model()->engine());
+  auto end = int(std::min<uint64_t>(text.size() / kPage, (most - std::min(most, state)) / page));
+  // A text without recurrent states at its end would be read again from there.
+  if (state > 0) inbox_.run([&](Engine& engine) { end = last_state_page(engine, text, end) + 1; });
+  text = text.first(size_t(end) * kPage);
   const std::vector<PrefixFiles::Part> parts = prefixes_->find(text);
   for (int first = parts.empty() ? 0 : parts.back().end; first < end;) {
     const int last = std::min(end, first + of_file);

@@ -12,15 +12,20 @@ namespace chaski {
 
 // Whether the engine has a prefix index, and all states are on the host.
 bool has_kept_pages(const Engine& engine);
-// The bytes of a page, in all pools.
+// The bytes of a page in all pools of keys and values, at least 1.
 size_t kept_page_bytes(const Engine& engine);
+// The bytes of all recurrent states of a sequence; 0: there are none.
+size_t kept_state_bytes(const Engine& engine);
+// The last of the pages [0, end) of `text` with recurrent states in the index; -1: there is none.
+int last_state_page(Engine& engine, std::span<const TokenId> text, int end);
 
 // The first of the pages [0, end) of `text` that the index does not have whole; `end` if it has
-// all. A window may have dropped its part of an early page, which is then not whole.
+// all. A window may have dropped its part of an early page, which is then not whole. With recurrent
+// states: the page after last_state_page(), where a session would begin to read.
 int first_missing_page(Engine& engine, std::span<const TokenId> text, int end);
 
 // Copies pages [first, end) of `text`, one string each, as far as the index has them. A part that a
-// window has dropped is left out.
+// window has dropped is left out. Recurrent states are copied with the last page of `text` only.
 std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> text, int first,
                                     int end);
 

@@ -177,6 +177,7 @@ void Pass::commit() {
   for (const Extension& p : extensions_) {
     Session::Impl& s = impl(p);
     s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
+    s.tentative = p.tentative;
     // All wanted tokens but the first may be rewound at once.
     if (!p.tentative) s.index_pages(p.session->position() - std::max(p.wanted - 1, 0));
   }
@@ -201,7 +202,8 @@ bool Pass::fill_batch() {
   while (more() && b.size() < pipeline_.max_batch) {
     const Extension& p = extensions_[next_];
     const int from = p.session->position() + int(at_), end = p.session->position() + int(p.size());
-    const auto left = int64_t(p.rows() > 1 ? end : impl(p).batch_end(from, end)) - from;
+    const auto left =
+        int64_t(p.rows() > 1 ? end : impl(p).batch_end(from, end, p.wanted > 0)) - from;
     const auto n = size_t(std::min(left, pipeline_.max_batch - b.size()));
     add_to_batch(next_, at_, n);
     at_ += n;

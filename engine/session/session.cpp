@@ -56,22 +56,35 @@ void Session::Impl::move_link(PrefixIndex::Link* to) {
   link = to;
 }
 
-int Session::Impl::batch_end(int cell, int end) const {
+int Session::Impl::batch_end(int cell, int end, bool all) const {
   if (!engine->kv_cache().prefixes || !has_recurrent()) return end;
-  const int step = (cell / kStateStep + 1) * kStateStep;
-  if (step < end) return step;
+  // A few tokens are not worth a state: they would be a batch of their own.
+  const int after = prompt_end + kStateTail;
+  const int step =
+      std::max(cell / kStateStep + 1, (after + kStateStep - 1) / kStateStep) * kStateStep;
+  if (step < end && (!all || step + kStateTail <= end)) return step;
   // At least one token remains, whose logits are wanted.
   const int last = (end - 1) / kPage * kPage;
-  return last >= cell / kStateStep * kStateStep + kStateTail && last > cell ? last : end;
+  return all && last >= after && last > cell ? last : end;
 }
 
 bool Session::Impl::has_recurrent() const {
   return std::ranges::any_of(tables, [](const PageTable& t) { return t.recurrent(); });
 }
 
+Session::Impl::~Impl() {
+  try {
+    index_end();
+  } catch (const std::exception&) {  // memory is short: the next text is read again
+  }
+  move_link(nullptr);
+}
+
 void Session::Impl::index_pages(int end) { index(end, {}, false); }
 void Session::Impl::index_part(int end, std::span<const TokenId> more) {
-  if (has_recurrent()) index(end, more, true);
+  if (!has_recurrent()) return;
+  index(end, more, true);
+  prompt_end = end;
 }
 
 void Session::Impl::index(int end, std::span<const TokenId> more, bool due) {
@@ -87,13 +100,61 @@ void Session::Impl::index(int end, std::span<const TokenId> more, bool due) {
       pages_.push_back(!t.recurrent() ? t.page(page) : snapshot ? t.state_at(to) : kNoPage);
     std::array<TokenId, kPage> of_page;
     for (size_t i = 0; i < of_page.size(); ++i) of_page[i] = token(size_t(from) + i);
-    move_link(kv().prefixes->add(link, of_page, pages_));
-    // If two sessions read the same page at the same time, they share one copy from now on.
-    for (size_t i = 0; i < tables.size(); ++i)
-      if (const int32_t known = link->places[i];
-          known != kNoPage && pages_[i] != kNoPage && known != pages_[i])
-        tables[i].share(tables[i].recurrent() ? 0 : page, known);
+    index_page(page, of_page);
+    if (snapshot && !due) refresh_prompt_state();
   }
+}
+
+// Adds `pages_` as page `page`, with these tokens. If two sessions read the same page at the same
+// time, they share one copy from now on.
+void Session::Impl::index_page(int page, std::span<const TokenId> of_page) {
+  move_link(kv().prefixes->add(link, of_page, pages_));
+  for (size_t i = 0; i < tables.size(); ++i)
+    if (const int32_t known = link->places[i];
+        known != kNoPage && pages_[i] != kNoPage && known != pages_[i])
+      tables[i].share(tables[i].recurrent() ? 0 : page, known);
+}
+
+// A long answer enters many states. The one at the end of its prompt counts as used after them: if
+// the template leaves the thoughts of the answer away, the next turn begins there.
+void Session::Impl::refresh_prompt_state() {
+  const PrefixIndex::Link* const at = indexed_state(prompt_end);
+  for (size_t i = 0; at && i < tables.size(); ++i)
+    if (tables[i].recurrent())
+      kv().pools[i].share(at->places[i]), kv().pools[i].release(at->places[i]);
+}
+
+void Session::Impl::index_state(int position, std::span<const int32_t> places) {
+  if (!kv().prefixes) return;
+  for (int page = 0; page < position / kPage; ++page) {
+    pages_.clear();
+    for (size_t i = 0; i < tables.size(); ++i)
+      pages_.push_back(!tables[i].recurrent()           ? tables[i].page(page)
+                       : (page + 1) * kPage == position ? places[i]
+                                                        : kNoPage);
+    move_link(kv().prefixes->add(
+        link, std::span(tokens).subspan(size_t(page) * kPage, size_t(kPage)), pages_));
+  }
+  prompt_end = position;
+}
+
+void Session::Impl::index_end() {
+  const auto end = int(tokens.size());
+  if (!kv().prefixes || !has_recurrent() || tentative || end == 0) return;
+  for (const PageTable& t : tables)
+    if (t.recurrent() && t.state_at(end) == kNoPage) return;
+  index(end, {}, false);
+  const int from = (end - 1) / kPage * kPage;
+  PrefixIndex::Link* before = link;
+  while (before && before->end > from) before = before->before;
+  pages_.clear();
+  for (const PageTable& t : tables)
+    pages_.push_back(t.recurrent() ? t.state_at(end) : t.page(from / kPage));
+  PrefixIndex::Link* const last =
+      kv().prefixes->add(before, std::span(tokens).subspan(size_t(from)), pages_);
+  // If other links have these pages, nothing holds this one.
+  PrefixIndex::retain(last);
+  kv().prefixes->release(last);
 }
 
 const PrefixIndex::Link* Session::Impl::indexed_state(int position) const {
@@ -110,7 +171,8 @@ const PrefixIndex::Link* Session::Impl::indexed_state(int position) const {
 
 void Session::Impl::share_indexed(std::span<const TokenId> text) {
   const auto held = int(tokens.size());
-  if (!kv().prefixes || int(text.size()) / kPage <= held / kPage) return;
+  const int grain = has_recurrent() ? 1 : kPage;  // a state may be anywhere
+  if (!kv().prefixes || int(text.size()) / grain <= held / grain) return;
   index_pages(held);
   std::vector<PrefixIndex::Link*> chain(size_t(held / kPage));
   for (PrefixIndex::Link* l = link; l; l = l->before) chain[size_t(l->end / kPage) - 1] = l;
@@ -128,33 +190,46 @@ void Session::Impl::share_indexed(std::span<const TokenId> text) {
                       : chain[page]->places[i] == kNoPage ? int(page) + 1
                       : page > 0                          ? runs[page - 1][i]
                                                           : 0;
-  // Share only as far as each pool has all cells that the next token attends to.
-  auto pages = int(chain.size());
-  const auto whole = [&](int cells) {
+  // Share only as far as each pool has all cells that the next token attends to. `last` is the link
+  // at whose end the session would continue, after `before` whole pages.
+  const auto reaches = [&](const PrefixIndex::Link* last, int before) {
     for (size_t i = 0; i < tables.size(); ++i)
-      if (tables[i].recurrent() ? chain[size_t(pages) - 1]->places[i] == kNoPage
-                                : runs[size_t(pages) - 1][i] > tables[i].first_for(cells))
+      if (last->places[i] == kNoPage ||
+          (!tables[i].recurrent() &&
+           (before > 0 ? runs[size_t(before) - 1][i] : 0) > tables[i].first_for(last->end)))
         return false;
     return true;
   };
-  while (pages > held / kPage && !whole(pages * kPage)) --pages;
-  if (pages == held / kPage) return;
-  const int cells = pages * kPage;
+  PrefixIndex::Link* last = nullptr;
+  auto before = int(chain.size());
+  for (; before >= held / kPage && !last; --before) {
+    PrefixIndex::Link* const link_before = before > 0 ? chain[size_t(before) - 1] : nullptr;
+    if (grain == 1)
+      last = kv().prefixes->find_end(link_before, text.subspan(size_t(before) * kPage));
+    if (last && reaches(last, before)) break;
+    last = before > 0 && reaches(link_before, before - 1) ? link_before : nullptr;
+  }
+  if (!last || last->end <= held) return;
+  const int cells = last->end;
   std::vector<int32_t> shared;
+  before = (cells - 1) / kPage;
   for (size_t i = 0; i < tables.size(); ++i) {
     if (tables[i].recurrent()) {
-      tables[i].adopt_state(chain[size_t(pages) - 1]->places[i], cells);
+      tables[i].adopt_state(last->places[i], cells);
       continue;
     }
     // as many pages as the session would have kept if it had read the tokens
-    const int first =
-        std::max(runs[size_t(pages) - 1][i], tables[i].first_for(std::max(0, cells - kGoBack)));
+    const int first = std::max(before > 0 ? runs[size_t(before) - 1][i] : 0,
+                               tables[i].first_for(std::max(0, cells - kGoBack)));
     shared.clear();
-    for (int page = first; page < pages; ++page) shared.push_back(chain[size_t(page)]->places[i]);
+    for (int page = first; page < before; ++page) shared.push_back(chain[size_t(page)]->places[i]);
+    shared.push_back(last->places[i]);
     tables[i].adopt(first, shared);
+    tables[i].keep(cells);
   }
   tokens.assign(text.begin(), text.begin() + cells);
-  move_link(chain[size_t(pages) - 1]);
+  move_link(cells % kPage == 0 ? last : last->before);
+  if (grain == 1) prompt_end = cells;
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -229,7 +304,9 @@ size_t Session::common_prefix(std::span<const TokenId> tokens) const {
 
 std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
   ENSURE(!tokens.empty(), "a model needs a token to start from");
-  rewind(int(std::min(common_prefix(tokens), tokens.size() - 1)));
+  const auto common = int(std::min(common_prefix(tokens), tokens.size() - 1));
+  if (common < position()) impl_->index_end();
+  rewind(common);
   impl_->share_indexed(tokens.first(tokens.size() - 1));
   return tokens.subspan(size_t(position()));
 }
@@ -252,6 +329,7 @@ int Session::rewind(int position) {
   }
   for (PageTable& t : s.tables) t.keep(position);
   s.tokens.resize(size_t(position));
+  s.prompt_end = std::min(s.prompt_end, position);
   while (s.link && s.link->end > position) s.move_link(s.link->before);
   return position;
 }
@@ -274,6 +352,7 @@ std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
   copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
   copy->snapshots = impl_->snapshots, copy->snapshot_cells = impl_->snapshot_cells;
+  copy->prompt_end = impl_->prompt_end, copy->tentative = impl_->tentative;
   copy->move_link(impl_->link);
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }

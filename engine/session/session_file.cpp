@@ -1,22 +1,25 @@
 // A session as a file, little-endian:
 //
-//   offset 0   magic "CHASKIS\3" (the last byte is the version), u64 XXH3-64 of all that follows
+//   offset 0   magic "CHASKIS\4": the last byte is the version. u64 XXH3-64 of all that follows.
 //   offset 16  u64 sum of the model, u64 context, str format of keys and values (u64 length, bytes)
-//   tokens     u64 n, n x i32
-//   pools      u64 n, n x u64 number of the first page kept: a window has dropped earlier pages
+//   tokens     u64 n, n x i32.
+//   pools      u64 n, n x u64 number of the first page kept: a window has dropped earlier pages.
 //   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
-//              of a recurrent state
+//              of a recurrent state.
+//   earlier    u64 position of earlier recurrent states, 0: none. Then their blocks, by pool.
 //
 // Version 1 did not center the keys of f8, q8 and q4_0. Version 2 did not scale the keys of q8 and
-// q4_0 (ops/kv_write.h). A file is read if this version stores its format in the same form.
+// q4_0 (ops/kv_write.h). Version 3 stored recurrent states in another order, and no earlier ones. A
+// file is read if this version stores its format in the same form.
 //
 // The sum of the model covers its hyperparameters, --rope-scaling, and each tensor: name, format,
 // shape and 4 KB each of its beginning, middle and end. Reading all weights would take longer than
 // computing the tokens again. The context is in the file because some models choose their rotary
-// angles by it. Snapshots of recurrent states are not saved: a restored session with such states
-// continues at its end or starts again from position 0.
+// angles by it. Of the snapshots of recurrent states only the one at the end of the last prompt is
+// saved: a restored session continues there, at its end, or from position 0.
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -32,8 +35,8 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kSessionMagic("CHASKIS\3", 8), kSessionName("CHASKIS", 7);
-constexpr int kFirstVersion = 1, kSessionVersion = 3;
+constexpr std::string_view kSessionMagic("CHASKIS\4", 8), kSessionName("CHASKIS", 7);
+constexpr int kFirstVersion = 1, kScaled = 3, kSessionVersion = 4;
 constexpr size_t kSessionPreamble = 16, kSummedBytes = 4096, kHeldBytes = 1 << 20;
 
 class SumWriter {
@@ -94,6 +97,24 @@ void expect_same_settings(const std::string& path, uint64_t context, const std::
          flags);
 }
 
+// Pages that are given back, or left to the prefix index, when this ends.
+class TakenPages {
+ public:
+  explicit TakenPages(std::vector<KvPool>& pools) : pools_(pools) {}
+  ~TakenPages() {
+    for (const auto& [pool, page] : taken_) pools_[pool].release(page);
+  }
+  TakenPages(const TakenPages&) = delete;
+  int32_t take(size_t pool) {
+    taken_.emplace_back(pool, pools_[pool].take());
+    return taken_.back().second;
+  }
+
+ private:
+  std::vector<KvPool>& pools_;
+  std::vector<std::pair<size_t, int32_t>> taken_;
+};
+
 }  // namespace
 
 uint64_t sum_of_model(const Engine& e) {
@@ -144,6 +165,16 @@ uint64_t Session::save(const std::string& path) const {
     for (const int32_t page : impl_->tables[pool].held())
       each_block(e, int(pool), page,
                  [&](const std::byte* block, size_t bytes) { out.put(block, bytes); });
+  const PrefixIndex::Link* const earlier =
+      impl_->has_recurrent() ? impl_->indexed_state(std::min(impl_->prompt_end, position() - 1))
+                             : nullptr;
+  std::string end;
+  append(end, uint64_t(earlier ? earlier->end : 0));
+  out.put(end);
+  for (size_t pool = 0; earlier && pool < impl_->tables.size(); ++pool)
+    if (impl_->tables[pool].recurrent())
+      each_block(e, int(pool), earlier->places[pool],
+                 [&](const std::byte* block, size_t bytes) { out.put(block, bytes); });
   return out.commit();
 }
 
@@ -170,7 +201,13 @@ void Session::restore(const std::string& path) {
   const std::string kv = in.text("format");
   expect_same_settings(path, context, kv, uint64_t(e.context_length()), e.kv_type());
   const bool same_form = kv == "f16" || kv == "f32" || (kv == "f8" && version > kFirstVersion);
-  if (version < kSessionVersion && !same_form)
+  if (version < kSessionVersion && impl_->has_recurrent())
+    fail(
+        Exit::bad_file,
+        "{}: an earlier chaski stored its recurrent states in another order; the text must be read "
+        "again",
+        path);
+  if (version < kScaled && !same_form)
     fail(Exit::bad_file,
          "{}: an earlier chaski stored its keys in another form of {}; the text must be read again",
          path, kv);
@@ -205,9 +242,24 @@ void Session::restore(const std::string& path) {
         each_block(e, int(pool), page, [&](std::byte* block, size_t bytes) {
           std::memcpy(block, in.raw(bytes, "pages").data(), bytes);
         });
+    const uint64_t earlier = version < kSessionVersion ? 0 : in.take<uint64_t>("earlier states");
+    if (earlier % kPage != 0 || earlier > n || (earlier > 0 && !impl_->has_recurrent()))
+      fail(Exit::bad_file,
+           "{}: it has recurrent states of position {}, expected a multiple of {} up to {}", path,
+           earlier, kPage, n);
+    std::vector<int32_t> places;
+    TakenPages taken(impl_->kv().pools);
+    for (size_t pool = 0; earlier > 0 && pool < tables.size(); ++pool) {
+      places.push_back(tables[pool].recurrent() ? taken.take(pool) : kNoPage);
+      if (tables[pool].recurrent())
+        each_block(e, int(pool), places.back(), [&](std::byte* block, size_t bytes) {
+          std::memcpy(block, in.raw(bytes, "earlier states").data(), bytes);
+        });
+    }
     if (in.remaining() > 0)
       fail(Exit::bad_file, "{}: {} unexpected bytes after the last page", path, in.remaining());
     impl_->tokens = std::move(tokens);
+    if (earlier > 0) impl_->index_state(int(earlier), places);
   } catch (...) {
     rewind(0);
     throw;

@@ -22,11 +22,13 @@ struct Session::Impl {
   std::vector<Snapshot> snapshots;    // in ascending order of position
   int snapshot_cells = 256;           // distance of snapshots; doubled when there are too many
   uint64_t unchecked_bytes = 0;       // allocated since available memory was last checked
+  int prompt_end = 0;                 // where a prompt began, or gave the index its last state
+  bool tentative = false;             // the last tokens are likely to be rewound
   std::vector<int32_t> pages_;        // by pool: scratch of index_pages()
 
   Impl() = default;
   Impl(const Impl&) = delete;
-  ~Impl() { move_link(nullptr); }
+  ~Impl();
 
   KvCache& kv() { return engine->kv_cache(); }
   // Throws Error(memory) before pages for cells up to `end` would make the system kill the process.
@@ -41,9 +43,16 @@ struct Session::Impl {
   // The same in a pass, before its token `end`, where batch_end() divided it. A snapshot is due
   // there. `more`: the tokens of the pass, which come after `tokens`.
   void index_part(int end, std::span<const TokenId> more);
-  // Where a batch of the session that begins at `cell` must end, so that the index gets a snapshot:
-  // before `end`, the number of tokens after the prompt.
-  int batch_end(int cell, int end) const;
+  // The same for all tokens, and with recurrent states also the state after the last token and the
+  // page that it does not fill. Call before the session leaves its text: nothing is copied, and a
+  // text that goes on from there need not be read again.
+  void index_end();
+  // For a restored session: adds the pages up to `position`, and the recurrent states there, which
+  // are in `places` (by pool).
+  void index_state(int position, std::span<const int32_t> places);
+  // Where a batch of the session that begins at `cell` ends, so that the index gets a snapshot: at
+  // `end` or before. `all`: the text, as far as it is known, ends there.
+  int batch_end(int cell, int end, bool all) const;
   // The last link of the session, up to `position`, whose recurrent states the index has and where
   // the session's other states can continue; or null.
   const PrefixIndex::Link* indexed_state(int position) const;
@@ -55,6 +64,8 @@ struct Session::Impl {
 
  private:
   void index(int end, std::span<const TokenId> more, bool due);
+  void index_page(int page, std::span<const TokenId> tokens);
+  void refresh_prompt_state();
 };
 
 // Identifies a model by its hyperparameters and by samples of every tensor.

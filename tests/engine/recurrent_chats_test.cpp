@@ -1,0 +1,212 @@
+// Chats with models that have recurrent states: what a turn reads again, and that undo, branches
+// and files change no bit.
+#include <random>
+
+#include "engine/machine/bounded_folder.h"
+#include "engine/pages/kv_cache.h"
+#include "engine/pages/page_table.h"
+#include "engine/requests/disk_cache.h"
+#include "engine/session/kept_pages.h"
+#include "tests/kit/engine_support.h"
+#include "tests/kit/scratch_model.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+namespace {
+
+std::shared_ptr<Engine> open_recurrent(const std::string& model, int sessions = 2) {
+  EngineOptions o;
+  o.model = model, o.device = "cpu", o.threads = 2, o.sessions = sessions;
+  return Engine::open(o);
+}
+
+// The logits after a text that no session has read.
+std::vector<float> cold_logits(Engine& cold, std::span<const TokenId> text) {
+  const auto session = cold.session();
+  const auto row = session->extend(text);
+  return {row.begin(), row.end()};
+}
+
+std::shared_ptr<Engine> open_cold(const std::string& model) {
+  auto engine = open_recurrent(model);
+  engine->kv_cache().prefixes.reset();
+  return engine;
+}
+
+KvPool& states_pool(Engine& e) {
+  const auto& kinds = e.kv_cache().states.pools;
+  const auto at = std::ranges::find_if(kinds, &StateLayout::Pool::recurrent);
+  return e.kv_cache().pools[size_t(at - kinds.begin())];
+}
+
+TEST_CASE(
+    "recurrent chats: a text goes on exactly where another session ended, and nothing is copied") {
+  const TempFolder folder;
+  const std::string model = write_scratch_model(folder / "scratch.quipu");
+  const auto cold = open_cold(model), warm = open_recurrent(model);
+  const auto t = tokens_for(*cold, 1400);
+  for (const int end : {777, 784, 15, 16, 1099}) {
+    CAPTURE(end);
+    const std::span<const TokenId> said = std::span(t).first(size_t(end));
+    {
+      const auto session = warm->session();
+      session->extend(session->reuse(said));
+      const int64_t copies = states_pool(*warm).copies();
+      session->reuse(std::vector<TokenId>(4, TokenId(end % 50)));  // another text
+      CHECK(states_pool(*warm).copies() == copies);
+    }
+    for (const int more : {1, 40, 200}) {
+      const std::span<const TokenId> next = std::span(t).first(size_t(end + more));
+      const auto session = warm->session();
+      const auto rest = session->reuse(next);
+      CHECK(session->position() >= end);
+      CHECK(same(cold_logits(*cold, next), session->extend(rest)));
+    }
+    // What follows differs from text to text.
+    std::vector<TokenId> other(said.begin(), said.end());
+    for (int i = 0; i < 30; ++i) other.push_back(TokenId(i * 3 % 50));
+    const auto session = warm->session();
+    const auto rest = session->reuse(other);
+    CHECK(session->position() == end);
+    CHECK(same(cold_logits(*cold, other), session->extend(rest)));
+  }
+}
+
+TEST_CASE("recurrent chats: a long answer does not drop the state at the end of its prompt") {
+  const std::string model = golden("models/mamba2");
+  const auto cold = open_cold(model), warm = open_recurrent(model, 1);
+  const auto t = tokens_for(*cold, 600);
+  const auto session = warm->session();
+  session->extend(session->reuse(t));
+  const int64_t most = states_pool(*warm).within();
+  for (int i = 0; i < int(most + 2) * kStateStep; ++i) session->decode(t[size_t(i) % t.size()]);
+  std::vector<TokenId> next(t.begin(), t.end());
+  next.push_back(5);
+  const auto rest = session->reuse(next);
+  CHECK(session->position() == (int(t.size()) - 1) / kPage * kPage);
+  CHECK(same(cold_logits(*cold, next), session->extend(rest)));
+}
+
+TEST_CASE("recurrent chats: a restored session also continues at the end of its last prompt") {
+  const TempFolder folder;
+  for (const char* name : {"models/qwen35", "models/mamba2", "models/rwkv7"}) {
+    CAPTURE(name);
+    const std::string model = golden(name);
+    const auto cold = open_cold(model), first = open_recurrent(model),
+               second = open_recurrent(model);
+    const auto t = tokens_for(*cold, 300);
+    const auto session = first->session();
+    session->extend(session->reuse(std::span(t).first(250)));
+    for (int i = 0; i < 30; ++i) session->decode(TokenId(i));
+    session->save(folder / "chat");
+    // The template leaves the 30 tokens away.
+    const auto restored = second->session();
+    restored->restore(folder / "chat");
+    CHECK(restored->position() == 280);
+    const auto rest = restored->reuse(t);
+    CHECK(restored->position() == 240);
+    CHECK(same(cold_logits(*cold, t), restored->extend(rest)));
+    std::string bytes = read_file(folder / "chat");
+    std::string earlier = bytes;
+    earlier[7] = 3;  // the version
+    write_file(folder / "earlier", earlier);
+    CHECK(contains(error_of([&] { restored->restore(folder / "earlier"); }).what(),
+                   "an earlier chaski stored its recurrent states in another order"));
+    bytes.pop_back();
+    write_file(folder / "cut", bytes);
+    CHECK_THROWS_AS(restored->restore(folder / "cut"), Error);
+    CHECK(restored->position() == 0);
+  }
+}
+
+TEST_CASE("recurrent chats: a server's folder keeps the states at the end of a prefix") {
+  for (const char* name : {"models/qwen35", "models/mamba2", "models/rwkv7"}) {
+    CAPTURE(name);
+    const std::string model = golden(name);
+    const auto cold = open_cold(model), from = open_recurrent(model), to = open_recurrent(model);
+    REQUIRE(has_kept_pages(*from));
+    const auto t = tokens_for(*cold, 400);
+    from->session()->extend(std::span(t).first(390));
+    const int last = last_state_page(*from, t, 25);
+    CHECK(last == 384 / kPage - 1);
+    const std::span<const TokenId> kept = std::span(t).first(384);
+    const std::vector<std::string> pages = copy_pages(*from, kept, 0, last + 1);
+    REQUIRE(int(pages.size()) == last + 1);
+    std::vector<std::span<const std::byte>> views;
+    for (const std::string& page : pages) views.push_back(std::as_bytes(std::span(page)));
+    CHECK(first_missing_page(*to, t, last + 1) == 0);
+    CHECK(put_pages(*to, kept, 0, views, "x") == last + 1);
+    CHECK(first_missing_page(*to, t, last + 1) == last + 1);
+    for (const KvPool& pool : to->kv_cache().pools) CHECK(pool.in_use() == 0);
+    CHECK(states_pool(*to).idle() == 1);
+    const auto session = to->session();
+    const auto rest = session->reuse(t);
+    CHECK(session->position() == 384);
+    CHECK(same(cold_logits(*cold, t), session->extend(rest)));
+    // Pages whose last one has no states hold no links.
+    const auto other = open_recurrent(model);
+    if (views.size() > 1) put_pages(*other, kept, 0, std::span(views).first(views.size() - 1), "x");
+    for (const KvPool& pool : other->kv_cache().pools) CHECK(pool.in_use() == 0);
+    if (other->kv_cache().pools.size() == 1) CHECK(other->kv_cache().prefixes->size() == 0);
+  }
+}
+
+// Turns, undo, branches, thoughts that the template leaves away, and restored files, in any order.
+TEST_CASE(
+    "recurrent chats: 100 chats with undo, branches and files have the bits of a cold start") {
+  const TempFolder folder;
+  std::mt19937 random(3);
+  const auto below = [&](int n) { return int(random() % unsigned(n)); };
+  int64_t compared = 0, differ = 0, read = 0, whole = 0;
+  for (const char* name : {"models/qwen35", "models/mamba2", "models/mamba", "models/rwkv7", ""}) {
+    CAPTURE(name);
+    const std::string model = *name ? golden(name) : write_scratch_model(folder / "scratch.quipu");
+    const auto cold = open_cold(model), warm = open_recurrent(model);
+    const int most = std::min(warm->context_length(), 400) - 100;
+    for (int chat = 0; chat < 20; ++chat) {
+      auto session = warm->session();
+      std::vector<TokenId> text(size_t(20 + below(3) * 30), TokenId(chat % 3));  // a system prompt
+      std::vector<size_t> turns;
+      for (int step = 0; step < 6; ++step) {
+        const int what = below(6);
+        if (what == 0 && !turns.empty()) {  // undo
+          text.resize(turns.back());
+          turns.pop_back();
+        } else if (what == 1) {  // a branch goes on, the first session ends
+          session = session->fork();
+        } else if (what == 2 && session->position() > 0) {
+          session->save(folder / "chat");
+          session = warm->session();
+          session->restore(folder / "chat");
+        } else if (what == 3 && !turns.empty()) {  // a session of its own, as in a server
+          session = warm->session();
+        }
+        if (int(text.size()) > most) break;
+        turns.push_back(text.size());
+        for (int i = 0, n = 1 + below(60); i < n; ++i)
+          text.push_back(TokenId(below(warm->vocab_size())));
+        const auto compare = [&](std::span<const float> row) {
+          ++compared;
+          differ += !same(cold_logits(*cold, text), row);
+        };
+        const auto rest = session->reuse(text);
+        read += int64_t(rest.size()), whole += int64_t(text.size());
+        compare(session->extend(rest));
+        const size_t asked = text.size();
+        for (int i = 0, n = below(30); i < n && int(text.size()) < most; ++i) {
+          text.push_back(TokenId(below(warm->vocab_size())));
+          const auto row = session->decode(text.back());
+          if (i + 1 == n) compare(row);
+        }
+        if (below(4) == 0) text.resize(asked + (text.size() - asked) / 2);  // thoughts left away
+      }
+    }
+  }
+  CHECK(compared > 700);
+  CHECK(differ == 0);
+  MESSAGE("compared ", compared, ", tokens read ", read, " of ", whole);
+  CHECK(read * 2 < whole);
+}
+
+}  // namespace
+}  // namespace chaski::test
