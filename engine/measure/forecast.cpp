@@ -153,6 +153,7 @@ Forecast forecast(const ForecastOptions& o) {
   const Footprint need(model, f.cpu_layers, f.kv, f.threads);
   f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();
   f.weights = need.weights(), f.states = need.states(f.context);
+  f.recurrent = state_bytes(states_of(model, all_layers(model), f.kv)).recurrent;
   const uint64_t taken = f.mapped ? 0 : f.weights, have = f.have.value_or(UINT64_MAX);
   const auto room = [&](uint64_t bytes) { return bytes - std::min(bytes, taken); };
   f.fits = taken <= have && need.longest_context(room(have), f.context) == f.context;

@@ -33,6 +33,7 @@ struct Forecast {
   // and the tokenizer use already.
   uint64_t weights = 0, states = 0, activations = 0, program = 0;
   uint64_t sum() const { return weights + states + activations + program; }
+  uint64_t recurrent = 0;         // bytes of the recurrent states of a sequence, of any length
   std::optional<uint64_t> have;   // that this process can get in addition
   std::optional<uint64_t> pages;  // that the machine still has for pages of this process
   // Bytes that are needed on a device, and free there. 0 without one.

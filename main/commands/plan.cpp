@@ -48,6 +48,9 @@ std::string memory_table(const Forecast& f) {
   std::string text = row("weights", size_text(f.weights), where_weights_are(f));
   text += row("keys and values", size_text(f.states),
               fmt::format("in {}, a full context of {}", kv_name(f.kv), f.context));
+  if (f.recurrent > 0)
+    text += row("recurrent state", size_text(f.recurrent),
+                "of a text of any length; the row above has it, with its copies");
   if (const std::string known = kv_loss(f.kv); !known.empty())
     text += row("KL from f16", f.kv_loss ? fmt::format("{:.2g}", f.kv_loss->kl) : "unknown",
                 fmt::format("{}; {} on four models",
@@ -199,6 +202,7 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
                     {"weight_bytes", f.weights},
                     {"weights_mapped", f.mapped},
                     {"state_bytes", f.states},
+                    {"recurrent_bytes", f.recurrent},
                     {"activation_bytes", f.activations},
                     {"program_bytes", f.program},
                     {"bytes", f.sum()},

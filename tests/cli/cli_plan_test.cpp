@@ -46,6 +46,19 @@ long number_after(const std::string& text, const std::string& what) {
 
 }  // namespace
 
+TEST_CASE("cli/plan: a recurrent state has its own row, with the bytes that inspect says") {
+  const OwnCache cache;
+  for (const std::string model : {"models/mamba2", "models/qwen35"}) {
+    CAPTURE(model);
+    const Outcome plan = chaski_run({"plan", golden(model), "--device", "cpu", "--json"});
+    REQUIRE_MESSAGE(plan.status == 0, plan.err);
+    const json file = json::parse(chaski_run({"inspect", golden(model), "--json"}).out);
+    CHECK(json::parse(plan.out)["recurrent_bytes"] == file["states"]["recurrent_bytes"]);
+    CHECK(json::parse(plan.out)["recurrent_bytes"].get<int64_t>() > 0);
+    CHECK(contains(chaski_run({"plan", golden(model), "--device", "cpu"}).out, "recurrent state"));
+  }
+}
+
 TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measured once") {
   const OwnCache cache;
   const Outcome first = chaski_run({"plan", kStory, "-c", "256", "--device", "cpu", "--json"});
