@@ -71,8 +71,8 @@ class ModelDrafter : public Drafter {
   TokenId draw(std::span<const TokenId> next, std::span<const TokenId> text) {
     const Extension guess{
         .session = session_.get(), .tokens = next, .sampler = &sampler_, .tentative = true};
-    // A pass draws with the noise of the session's positions.
-    if (start_ == 0 || sampler_.options().temperature == 0) {
+    // A pass draws with the noise of the session's positions, and penalties see its tokens alone.
+    if (start_ == 0 || (sampler_.options().temperature == 0 && sampler_.plain())) {
       const Draws draws = draw_all({&guess, 1})[0];
       if (draws.error) failed(*draws.error);
       return draws.tokens[0];

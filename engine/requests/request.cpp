@@ -185,7 +185,8 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);
     decoding_ = Clock::now();
     begun_ = true;
-    if (o_.governor) o_.governor->learn_prompt(result_.prompt_seconds);
+    // Answers that share a governor share the prompt's time too.
+    if (o_.governor) o_.governor->learn_prompt(result_.prompt_seconds / requests);
     result_.known_tokens = int(history_.size());
     if (o_.on_read) o_.on_read(result_.known_tokens, result_.known_tokens);
   }

@@ -190,7 +190,8 @@ TEST_CASE("speculation: a governor gains with good drafts and loses nothing othe
 }
 
 // The passes of a model of 1.5B parameters on AVX2, and a draft model of a third of its size.
-TEST_CASE("speculation: a governor begins early with a draft model, and never loses 2%") {
+TEST_CASE(
+    "speculation: a governor begins early with a draft model, and loses 2% and noise at most") {
   double gained = 0;
   for (unsigned seed = 1; seed <= 20; ++seed) {
     CAPTURE(seed);
@@ -198,7 +199,7 @@ TEST_CASE("speculation: a governor begins early with a draft model, and never lo
       return speed_up(0.12, p, 0.43, passes, seed, 1, 0, 0, true, 30);
     };
     for (const double p : {0.0, 0.1, 0.3, 0.5, 0.7, 0.9})
-      for (const int passes : {10, 40, 80, 160, 300}) CHECK(of(p, passes) > 0.96);  // 2% and noise
+      for (const int passes : {10, 40, 80, 160, 300}) CHECK(of(p, passes) > 0.96);
     CHECK(of(0.9, 300) > 1.1);
     gained += of(0.9, 80) / 20;
   }
