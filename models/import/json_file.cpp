@@ -357,8 +357,10 @@ std::string Json::described() const {
 }
 
 void Json::wrong(std::string_view expected) const {
-  const std::string field = path_.empty() ? "the file" : escaped(path_);
   const std::string& file = document_->file;
+  const std::string field = !path_.empty()           ? escaped(path_)
+                            : file.starts_with("--") ? "the JSON"  // of a flag
+                                                     : "the file";
   if (!present()) fail(Exit::bad_file, "{}: {} is missing, expected {}", file, field, expected);
   fail(Exit::bad_file, "{}: {} is {}, expected {}", file, field, described(), expected);
 }

@@ -187,7 +187,7 @@ TEST_CASE(
         asked({"-p", "A dog."}).out);
 
   check_one_line(asked({"--tools", "{}", "-p", "A dog."}), 3,
-                 "--tools: the file is an object, expected a list");
+                 "--tools: the JSON is an object, expected a list");
 
   // Slash commands work where a result is expected. A result with a slash is put between two """.
   const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
