@@ -173,11 +173,6 @@ void WeightStream::release(int unit) {
   work_.notify_all();
 }
 
-uint64_t WeightStream::bytes_read() const {
-  const std::scoped_lock lock(mutex_);
-  return bytes_read_;
-}
-
 void WeightStream::reader() {
   for (std::unique_lock lock(mutex_);;) {
     work_.wait(lock, [&] { return stop_ || can_begin(); });
@@ -192,7 +187,7 @@ void WeightStream::reader() {
     if (!read_direct(fd_, piece.from, piece.to, piece.needed, piece.memory))
       std::memcpy(piece.memory, file_->bytes().data() + piece.from, piece.needed - piece.from);
     lock.lock();
-    --reading_, bytes_read_ += piece.to - piece.from;
+    --reading_;
     if (--unit.unread == 0 || reading_ == 0) ready_.notify_all();
   }
 }

@@ -51,7 +51,6 @@ class WeightStream {
   void release(int unit);
 
   uint64_t bytes_a_pass() const { return bytes_a_pass_; }
-  uint64_t bytes_read() const;  // from the file so far; thread-safe
 
  private:
   struct Piece {
@@ -80,13 +79,12 @@ class WeightStream {
   std::unordered_map<const Weight*, Place> places_;
 
   // Units have numbers that go on from pass to pass: number k is units_[k % units_.size()].
-  mutable std::mutex mutex_;  // guards all that follows, and `unread`
+  std::mutex mutex_;  // guards all that follows, and `unread`
   std::condition_variable work_, ready_;
   uint64_t next_ = 0, used_ = 0;  // the number that is read next; those below used_ are released
   size_t next_piece_ = 0;
   int reading_ = 0;  // pieces
   bool leaps_ = false, stop_ = false;
-  uint64_t bytes_read_ = 0;
   std::vector<std::thread> readers_;
 };
 
