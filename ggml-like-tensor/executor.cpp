@@ -62,20 +62,20 @@ bool Executor::stops() {
   return true;
 }
 
-// All streamed weights of a step are one unit.
-int Executor::unit_of(int step) const {
+// All streamed weights of a step are one load.
+int Executor::load_of(int step) const {
   const Graph& graph = plan_->graph();
   for (const ValueId v : graph.nodes[size_t(step)].in)
     if (const Weight* w = graph.values[size_t(v)].weight)
-      if (const int unit = stream->unit_of(*w); unit >= 0) return unit;
+      if (const int load = stream->load_of(*w); load >= 0) return load;
   return -1;
 }
 
 int64_t Executor::chunks(int step) {
-  unit_ = -1;
+  load_ = -1;
   if (stops()) return 0;
   const Step& s = plan_->steps[size_t(step)];
-  if (stream && (unit_ = unit_of(step)) >= 0) stream->acquire(unit_);
+  if (stream && (load_ = load_of(step)) >= 0) stream->acquire(load_);
   return (s.units + s.a_chunk - 1) / s.a_chunk;
 }
 
@@ -90,14 +90,14 @@ void Executor::run(int step, int64_t chunk, int thread) {
 }
 
 bool Executor::reads_file(int step) const {
-  return unit_ >= 0 || (plan_->steps[size_t(step)].reads_file && waits_);
+  return load_ >= 0 || (plan_->steps[size_t(step)].reads_file && waits_);
 }
 
 void Executor::over(int step, int64_t nanoseconds) {
   const struct Release {
     const Executor& e;
     ~Release() {
-      if (e.unit_ >= 0) e.stream->release(e.unit_);
+      if (e.load_ >= 0) e.stream->release(e.load_);
     }
   } release{*this};
   if (abandoned_.load(std::memory_order_relaxed)) return;

@@ -78,13 +78,13 @@ class Executor : private Steps {
   void over(int step, int64_t nanoseconds) override;
   bool reads_file(int step) const override;
   bool stops();
-  int unit_of(int step) const;
+  int load_of(int step) const;
   void complete(const Step& step);
 
   std::shared_ptr<Crew> crew_;
   ThreadCount count_;
   Plan* plan_ = nullptr;
-  int unit_ = -1;      // the unit of the stream that the step holds
+  int load_ = -1;      // the load of the stream that the step holds
   bool waits_ = true;  // whether an expert of the last router's choice was not in memory
   const std::atomic<bool>* stop_ = nullptr;
   std::atomic<bool> abandoned_{false};

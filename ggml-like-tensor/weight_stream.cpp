@@ -14,8 +14,8 @@ namespace chaski {
 
 namespace {
 
-// The ring has room for the unit in use, the next one, and the end that a large unit leaves free.
-constexpr uint64_t kUnitsInRing = 3;
+// The ring has room for the load in use, the next one, and the end that a large load leaves free.
+constexpr uint64_t kLoadsInRing = 3;
 
 // A weight in the ring begins anywhere in a sector, as in the file.
 uint64_t ring_part(const Weight& w) { return sector_up(w.info.bytes()) + kSector; }
@@ -43,7 +43,7 @@ uint64_t bytes_of(const StepWeights& weights) {
 uint64_t ring_bytes(std::span<const StepWeights> steps) {
   uint64_t largest = 0, all = 0;
   for (const StepWeights& s : steps) all += ring_part(s), largest = std::max(largest, ring_part(s));
-  return std::max(largest, std::min(all, kUnitsInRing * largest));
+  return std::max(largest, std::min(all, kLoadsInRing * largest));
 }
 
 std::vector<bool> streamed_within(std::span<const StepWeights> steps, uint64_t bytes) {
@@ -86,18 +86,18 @@ std::unique_ptr<WeightStream> WeightStream::make(std::shared_ptr<const Mapping> 
   s->ring_ = static_cast<std::byte*>(ring);
   uint64_t at = 0;
   for (const StepWeights& step : steps) {
-    Unit& unit = s->units_.emplace_back();
-    unit.bytes = ring_part(step);
-    if (at + unit.bytes > s->ring_bytes_) at = 0;
-    unit.at = at;
+    Load& load = s->loads_.emplace_back();
+    load.bytes = ring_part(step);
+    if (at + load.bytes > s->ring_bytes_) at = 0;
+    load.at = at;
     for (const Weight* w : step) {
       const auto begin = uint64_t(w->data - s->file_->bytes().data()),
                  end = begin + w->info.bytes();
       std::byte* const first = s->ring_ + at;
-      s->places_[w] = {first + begin % kSector, int(s->units_.size()) - 1};
+      s->places_[w] = {first + begin % kSector, int(s->loads_.size()) - 1};
       for (uint64_t from = sector_down(begin); from < end; from += kReadPiece) {
         const uint64_t to = std::min(sector_up(end), from + kReadPiece);
-        unit.pieces.push_back({from, to, std::min(to, end), first + (from - sector_down(begin))});
+        load.pieces.push_back({from, to, std::min(to, end), first + (from - sector_down(begin))});
       }
       at += ring_part(*w), s->bytes_a_pass_ += w->info.bytes();
       each_page_range(*s->file_, *w, [&](uint64_t from, uint64_t bytes) {
@@ -105,12 +105,12 @@ std::unique_ptr<WeightStream> WeightStream::make(std::shared_ptr<const Mapping> 
       });
     }
   }
-  for (size_t n = s->units_.size(), i = 0; i < n; ++i) {
-    Unit& unit = s->units_[i];
-    const auto apart = [&](const Unit& other) {
-      return unit.at + unit.bytes <= other.at || other.at + other.bytes <= unit.at;
+  for (size_t n = s->loads_.size(), i = 0; i < n; ++i) {
+    Load& load = s->loads_[i];
+    const auto apart = [&](const Load& other) {
+      return load.at + load.bytes <= other.at || other.at + other.bytes <= load.at;
     };
-    for (unit.back = 1; unit.back < n && apart(s->units_[(i + n - unit.back) % n]);) ++unit.back;
+    for (load.back = 1; load.back < n && apart(s->loads_[(i + n - load.back) % n]);) ++load.back;
   }
   for (const Weight* w : kept)
     each_page_range(*s->file_, *w, [&](uint64_t from, uint64_t bytes) {
@@ -136,21 +136,21 @@ std::byte* WeightStream::place_of(const Weight& weight) const {
   return found != places_.end() ? found->second.data : const_cast<std::byte*>(weight.data);
 }
 
-int WeightStream::unit_of(const Weight& weight) const {
+int WeightStream::load_of(const Weight& weight) const {
   const auto found = places_.find(&weight);
-  return found != places_.end() ? found->second.unit : -1;
+  return found != places_.end() ? found->second.load : -1;
 }
 
 bool WeightStream::can_begin() const {
-  const uint64_t back = units_[next_ % units_.size()].back;
+  const uint64_t back = loads_[next_ % loads_.size()].back;
   return !leaps_ && (next_ < back || used_ > next_ - back);
 }
 
-// Passes mostly read all units in order. One that does not, such as a pass over some of the layers,
-// leaps to the unit that it needs.
-void WeightStream::acquire(int unit) {
+// Passes mostly read all loads in order. One that does not, such as a pass over some of the layers,
+// leaps to the load that it needs.
+void WeightStream::acquire(int load) {
   std::unique_lock lock(mutex_);
-  const uint64_t n = units_.size(), wanted = used_ + (uint64_t(unit) + n - used_ % n) % n;
+  const uint64_t n = loads_.size(), wanted = used_ + (uint64_t(load) + n - used_ % n) % n;
   if (wanted > next_) {
     leaps_ = true;
     ready_.wait(lock, [&] { return reading_ == 0; });
@@ -158,17 +158,17 @@ void WeightStream::acquire(int unit) {
   } else if (wanted > used_) {
     ready_.wait(lock, [&] {
       for (uint64_t k = used_; k < wanted; ++k)
-        if (units_[k % n].unread > 0) return false;
+        if (loads_[k % n].unread > 0) return false;
       return true;
     });
   }
   if (wanted > used_) used_ = wanted, work_.notify_all();
-  ready_.wait(lock, [&] { return next_ > wanted && units_[size_t(unit)].unread == 0; });
+  ready_.wait(lock, [&] { return next_ > wanted && loads_[size_t(load)].unread == 0; });
 }
 
-void WeightStream::release(int unit) {
+void WeightStream::release(int load) {
   const std::scoped_lock lock(mutex_);
-  ENSURE(used_ % units_.size() == size_t(unit), "the weights that were acquired are released");
+  ENSURE(used_ % loads_.size() == size_t(load), "the weights that were acquired are released");
   ++used_;
   work_.notify_all();
 }
@@ -177,10 +177,10 @@ void WeightStream::reader() {
   for (std::unique_lock lock(mutex_);;) {
     work_.wait(lock, [&] { return stop_ || can_begin(); });
     if (stop_) return;
-    Unit& unit = units_[next_ % units_.size()];
-    if (next_piece_ == 0) unit.unread = unit.pieces.size();
-    const Piece& piece = unit.pieces[next_piece_++];
-    if (next_piece_ == unit.pieces.size()) next_piece_ = 0, ++next_;
+    Load& load = loads_[next_ % loads_.size()];
+    if (next_piece_ == 0) load.unread = load.pieces.size();
+    const Piece& piece = load.pieces[next_piece_++];
+    if (next_piece_ == load.pieces.size()) next_piece_ = 0, ++next_;
     ++reading_;
     lock.unlock();
     // After an error the system reads the mapped file, and a fault there is reported.
@@ -188,7 +188,7 @@ void WeightStream::reader() {
       std::memcpy(piece.memory, file_->bytes().data() + piece.from, piece.needed - piece.from);
     lock.lock();
     --reading_;
-    if (--unit.unread == 0 || reading_ == 0) ready_.notify_all();
+    if (--load.unread == 0 || reading_ == 0) ready_.notify_all();
   }
 }
 

@@ -43,12 +43,12 @@ class WeightStream {
 
   // The address at which kernels read a weight: in the ring, or in the mapped file.
   std::byte* place_of(const Weight& weight) const;
-  // The weights that are streamed together with this one; -1: it is not streamed.
-  int unit_of(const Weight& weight) const;
-  // Waits until the weights of a unit are in the ring. They stay until release(). One thread at a
+  // The load that brings a weight: all streamed weights of its step; -1: it is not streamed.
+  int load_of(const Weight& weight) const;
+  // Waits until the weights of a load are in the ring. They stay until release(). One thread at a
   // time calls these.
-  void acquire(int unit);
-  void release(int unit);
+  void acquire(int load);
+  void release(int load);
 
   uint64_t bytes_a_pass() const { return bytes_a_pass_; }
 
@@ -57,9 +57,9 @@ class WeightStream {
     uint64_t from, to, needed;  // bytes of the file; those before `needed` must be there
     std::byte* memory;
   };
-  struct Unit {
+  struct Load {
     uint64_t at = 0, bytes = 0;  // its part of the ring
-    uint64_t back = 0;           // units from the last one before it that uses a part of this part
+    uint64_t back = 0;           // loads from the last one before it that uses a part of this part
     std::vector<Piece> pieces;
     size_t unread = 0;
   };
@@ -71,14 +71,14 @@ class WeightStream {
   const int fd_;
   std::byte* ring_ = nullptr;
   uint64_t ring_bytes_ = 0, bytes_a_pass_ = 0;
-  std::vector<Unit> units_;
+  std::vector<Load> loads_;
   struct Place {
     std::byte* data;
-    int unit;
+    int load;
   };
   std::unordered_map<const Weight*, Place> places_;
 
-  // Units have numbers that go on from pass to pass: number k is units_[k % units_.size()].
+  // Loads have numbers that go on from pass to pass: number k is loads_[k % loads_.size()].
   std::mutex mutex_;  // guards all that follows, and `unread`
   std::condition_variable work_, ready_;
   uint64_t next_ = 0, used_ = 0;  // the number that is read next; those below used_ are released

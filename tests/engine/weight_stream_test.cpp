@@ -76,7 +76,7 @@ TEST_CASE("weight stream: the logits are those of the model in memory, bit for b
   }
 }
 
-TEST_CASE("weight stream: units are there in any order, and are read in advance") {
+TEST_CASE("weight stream: loads are there in any order, and are read in advance") {
   const TempFolder folder;
   const auto mapped = open_quipu(story_quipu(folder));
   std::vector<StepWeights> steps = layer_steps(*mapped);
@@ -86,10 +86,10 @@ TEST_CASE("weight stream: units are there in any order, and are read in advance"
   uint64_t all = 0;
   for (const StepWeights& s : steps) all += bytes_of(s);
   CHECK(stream->bytes_a_pass() == all);
-  const auto use = [&](size_t unit) {
-    stream->acquire(int(unit));
-    CHECK(is_there(*stream, steps[unit]));
-    stream->release(int(unit));
+  const auto use = [&](size_t load) {
+    stream->acquire(int(load));
+    CHECK(is_there(*stream, steps[load]));
+    stream->release(int(load));
   };
   for (int pass = 0; pass < 3; ++pass)
     for (size_t i = 0; i < steps.size(); ++i) use(i);
