@@ -59,21 +59,30 @@ EngineOptions options_of_probe(const EngineOptions& o, const Model& model) {
   return options;
 }
 
-// Some models cannot be cut: a list in their metadata has an entry for every layer. If memory is
-// short, the probe has one layer.
-std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
-                                 const EngineOptions& options, int threads) {
+struct Probe {
+  std::shared_ptr<Engine> engine;
+  bool shortened = false;  // to one layer, because memory is short
+};
+
+// Some models cannot be cut: a list in their metadata has an entry for every layer.
+Probe probe_of(const ModelSource& source, const Model& model, const EngineOptions& options,
+               int threads) {
   const int64_t some = layers_to_time(source, model), all = source.meta.integer(kLayers);
   const auto engine_of = [&](int64_t layers) {
     return Engine::over(load(beginning_of(source, layers), threads), options);
   };
-  if (some == all) return engine_of(all);
+  if (some == all) return {engine_of(all)};
   try {
-    return engine_of(some);
+    return {engine_of(some)};
   } catch (const Error& e) {
-    if (e.code == Exit::memory && some > 1) return engine_of(1);
-    if (e.code != Exit::bad_file) throw;
-    return engine_of(all);
+    if (e.code == Exit::bad_file) return {engine_of(all)};
+    if (e.code != Exit::memory || some == 1) throw;
+    try {
+      return {engine_of(1), true};
+    } catch (const Error& one) {
+      if (one.code != Exit::bad_file) throw;
+    }
+    throw;  // e
   }
 }
 
@@ -86,6 +95,14 @@ Profile work_of(const Model& model, Format kv, int from, int end, int a_pass) {
     work.add(pass.plan(), std::vector<double>(pass.plan().steps.size()), false);
   }
   return work;
+}
+
+// The timed layers may be without the experts or the attention of later ones.
+void expect_all_steps(const Profile& whole, const BenchCase& probe) {
+  for (const auto& [name, step] : whole.steps)
+    if (step.cost.bytes > 0 &&
+        std::ranges::none_of(probe.profile, [&](const StepTime& s) { return s.name == name; }))
+      fail(Exit::memory, "no layer that can be timed has the step {} {}", name.op, name.weight);
 }
 
 // The predicted seconds of the whole model, from the timed steps of the probe.
@@ -122,10 +139,8 @@ std::string this_program() {
                      std::filesystem::last_write_time(program, none).time_since_epoch().count());
 }
 
-SpeedForecast measured(const ModelSource& source, const Model& model, const EngineOptions& o,
-                       int threads) {
-  const EngineOptions options = options_of_probe(o, model);
-  const std::shared_ptr<Engine> probe = probe_of(source, model, options, threads);
+SpeedForecast measured(const std::shared_ptr<Engine>& probe, const Model& model,
+                       const EngineOptions& o, const EngineOptions& options) {
   BenchOptions timed;
   const int pass = std::min(kCpuBatch, options.context);
   timed.prompts = {pass};
@@ -134,9 +149,11 @@ SpeedForecast measured(const ModelSource& source, const Model& model, const Engi
   timed.repetitions = 3, timed.profile = true, timed.limits = false;
   const BenchResult result = bench({&probe, 1}, timed, [](const std::string&) {});
   const int depth = timed.depths[0] + timed.decode / 2;
-  return {
-      options.context / seconds_of(work_of(model, o.kv, 0, options.context, pass), result.cases[0]),
-      1 / seconds_of(work_of(model, o.kv, depth, depth + 1, 1), result.cases[1])};
+  const Profile prompt = work_of(model, o.kv, 0, options.context, pass),
+                token = work_of(model, o.kv, depth, depth + 1, 1);
+  expect_all_steps(token, result.cases[1]);
+  return {options.context / seconds_of(prompt, result.cases[0]),
+          1 / seconds_of(token, result.cases[1])};
 }
 
 }  // namespace
@@ -152,7 +169,10 @@ SpeedForecast forecast_speed(const ModelSource& source, const Model& model, cons
       std::istringstream(text) >> kept.prompt >> kept.decode && kept.prompt > 0 && kept.decode > 0)
     return kept;
   note("layers of this shape");
-  const SpeedForecast now = measured(source, model, o, threads);
+  const EngineOptions options = options_of_probe(o, model);
+  const Probe probe = probe_of(source, model, options, threads);
+  const SpeedForecast now = measured(probe.engine, model, o, options);
+  if (probe.shortened) return now;  // with more free memory it is more exact
   keep_text(place, fmt::format("{} {} tokens per second, prompt and decode, of {}, {}\n",
                                now.prompt, now.decode, of, by));
   return now;

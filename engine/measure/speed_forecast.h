@@ -23,7 +23,7 @@ struct SpeedForecast {
 
 // `model` is bound to tensors of the shapes of `source`, and settled. `measure_again`: even if a
 // result for the shape is kept. note() is called before a measurement. Throws what Engine::over()
-// throws.
+// throws, and Error(memory) if the layers that can be timed do not have all steps of the model.
 SpeedForecast forecast_speed(const ModelSource& source, const Model& model,
                              const EngineOptions& options, bool measure_again,
                              const std::function<void(const std::string&)>& note);
