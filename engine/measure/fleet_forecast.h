@@ -22,7 +22,8 @@ struct FleetForecast {
   std::optional<SpeedForecast> speed;  // if that of one machine is known
 };
 
-// `alone`: the speed of one machine, if it is known. All machines are as fast.
+// `alone`: the speed of one machine that has all weights in memory, if it is known. All machines
+// are as fast.
 FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ranks,
                              const LinkSpeed& link, const std::optional<SpeedForecast>& alone);
 

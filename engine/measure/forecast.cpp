@@ -96,16 +96,18 @@ void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
   f.streamed = {room->a_pass, measure_file_bandwidth(*opened.mapped->mapping)};
 }
 
-// Predicts the speed from that of a model in memory. Weights are read while others are multiplied.
-// A pass of a prompt reads each expert once, a token those that are not found.
-void predict_speed(Forecast& f, const ForecastOptions& o, const ModelSource& source,
-                   const Model& model) {
+// Predicts the speed from that with all weights in memory, and returns the latter. Weights are read
+// while others are multiplied. A pass of a prompt reads each expert once, a token those that are
+// not found.
+std::optional<SpeedForecast> predict_speed(Forecast& f, const ForecastOptions& o,
+                                           const ModelSource& source, const Model& model) {
   try {
     f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
   } catch (const Error& e) {
     if (e.code != Exit::memory) throw;
-    return;  // it is not known
+    return std::nullopt;  // it is not known
   }
+  const SpeedForecast in_memory = *f.speed;
   const auto read = [&](uint64_t a_prompt_pass, uint64_t a_token, double file_bandwidth) {
     if (file_bandwidth <= 0) return;
     f.speed->prompt = 1 / std::max(1 / f.speed->prompt,
@@ -116,14 +118,18 @@ void predict_speed(Forecast& f, const ForecastOptions& o, const ModelSource& sou
     read(f.experts->all - std::min(f.experts->all, f.experts->bytes), f.experts->read_a_token,
          f.experts->file_bandwidth);
   if (f.streamed) read(f.streamed->a_pass, f.streamed->a_pass, f.streamed->file_bandwidth);
+  return in_memory;
 }
 
 // The most machines that are predicted beyond those asked for.
 constexpr int kMostRanks = 64;
 
-void add_fleet(Forecast& f, const Model& model, const ForecastOptions& o) {
+// Each of several machines has its part in memory.
+void add_fleet(Forecast& f, const Model& model, const ForecastOptions& o,
+               const std::optional<SpeedForecast>& in_memory) {
   for (int n = 1; n <= (f.speed ? std::max(o.ranks, kMostRanks) : o.ranks); ++n) {
-    f.fleet.push_back(forecast_fleet(model, f.kv, f.context, n, o.link, f.speed));
+    f.fleet.push_back(
+        forecast_fleet(model, f.kv, f.context, n, o.link, n > 1 ? in_memory : f.speed));
     if (n > o.ranks && f.fleet[size_t(n) - 1].speed->decode <= f.fleet[size_t(n) - 2].speed->decode)
       break;
   }
@@ -176,11 +182,12 @@ Forecast forecast(const ForecastOptions& o) {
                  o.engine))
     add_streamed(f, opened, model, o);
   const bool in_memory = f.weights <= have && f.weights_stay;
+  std::optional<SpeedForecast> speed_in_memory;
   if (f.cpu_layers == f.layers && (in_memory || f.experts || f.streamed)) {
-    predict_speed(f, o, source, model);
+    speed_in_memory = predict_speed(f, o, source, model);
     f.bandwidth = bandwidth_of(f.threads, o.measure_again, o);
   }
-  if (o.ranks > 1) add_fleet(f, model, o);
+  if (o.ranks > 1) add_fleet(f, model, o, speed_in_memory);
   return f;
 }
 

@@ -103,6 +103,24 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
     CHECK_MESSAGE(contains(measured.out, std::string("\n  ") + row), row);
 }
 
+TEST_CASE("cli/plan: one machine reads weights from the file, several have them in memory") {
+  const OwnCache cache;
+  const auto planned = [](const Arguments& more) {
+    Arguments all = {"plan", kStory, "--device", "cpu", "--hosts", "2", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const json whole = planned({}), part = planned({"--weight-memory", "1300k"});
+  CHECK(part["read_bytes_a_token"].get<uint64_t>() > 0);
+  for (const std::string speed : {"prompt_tokens_per_second", "decode_tokens_per_second"}) {
+    CAPTURE(speed);
+    CHECK(part["hosts"][0][speed] == part[speed]);
+    CHECK(part["hosts"][1][speed] == whole["hosts"][1][speed]);
+  }
+}
+
 TEST_CASE("cli/plan: a short format of the KV cache is shown with what it loses") {
   const OwnCache cache;
   for (const KvType& type : kKvTypes) {
