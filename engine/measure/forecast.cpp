@@ -91,9 +91,10 @@ void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
                   const ForecastOptions& o) {
   const int positions = o.engine.context > 0 ? f.context : std::min(f.context, kDefaultPositions);
   const auto room = stream_room(model, positions, o.engine, f.threads);
-  if (!room) return;
+  if (!room || room->streamed.empty()) return;
   o.note("the speed of the disk");
-  f.streamed = {room->a_pass, measure_file_bandwidth(*opened.mapped->mapping)};
+  f.streamed = {room->a_pass, ring_bytes(room->streamed),
+                measure_file_bandwidth(*opened.mapped->mapping)};
 }
 
 // Predicts the speed from that with all weights in memory, and returns the latter. Weights are read

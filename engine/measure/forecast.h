@@ -32,7 +32,6 @@ struct Forecast {
   // Bytes in host memory: weights, states of a full context, the largest pass, and what the program
   // and the tokenizer use already.
   uint64_t weights = 0, states = 0, activations = 0, program = 0;
-  uint64_t sum() const { return weights + states + activations + program; }
   uint64_t recurrent = 0;         // bytes of the recurrent states of a sequence, of any length
   std::optional<uint64_t> have;   // that this process can get in addition
   std::optional<uint64_t> pages;  // that the machine still has for pages of this process
@@ -52,10 +51,16 @@ struct Forecast {
   std::optional<Experts> experts;
   // Set if weights of a mapped model without experts are read from the file for every token.
   struct Streamed {
-    uint64_t a_pass = 0;        // bytes
+    uint64_t a_pass = 0;        // bytes, which are not kept in memory
+    uint64_t ring = 0;          // bytes of memory that they are read into
     double file_bandwidth = 0;  // bytes per second, measured
   };
   std::optional<Streamed> streamed;
+  // Bytes of all in host memory.
+  uint64_t sum() const {
+    const Streamed read = streamed.value_or(Streamed());
+    return weights - read.a_pass + read.ring + states + activations + program;
+  }
   int longest_context = 0;   // that fits, up to the model's own or the requested one
   std::vector<Remedy> ways;  // to make the model fit if it does not
 

@@ -220,6 +220,14 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   const int positions = o.context > 0 ? context : std::min(context, kDefaultPositions);
   const std::optional<StreamRoom> room = stream_room(*model, positions, o, threads);
   if (!room) return;
+  if (room->streamed.empty()) {
+    if (o.notice)
+      o.notice(
+          fmt::format("{}: is larger than memory, and {:.3g} GB are left for its layers, "
+                      "expected at least {:.3g} GB: every token reads the mapped file",
+                      weights->path, double(room->bytes) / 1e9, double(room->least) / 1e9));
+    return;
+  }
   stream = WeightStream::make(weights->mapping, room->streamed, room->kept);
   if (stream) pipeline->cpu()->use_stream(stream.get());
   if (o.notice && !stream)

@@ -57,21 +57,22 @@ std::optional<StreamRoom> stream_room(const Model& model, int context, const Eng
                                       int threads) {
   StreamRoom room;
   const std::vector<StepWeights> steps = steps_of(model, o.kv);
-  for (const StepWeights& s : steps) room.all += bytes_of(s);
+  uint64_t all = 0;
+  for (const StepWeights& s : steps) all += bytes_of(s);
   const Footprint need(model, int(model.n_layers), o.kv, threads);
   const uint64_t have = available_pages().value_or(UINT64_MAX),
-                 others =
-                     need.weights() - room.all + need.states(context) + need.activations(context),
+                 others = need.weights() - all + need.states(context) + need.activations(context),
                  safe = have - have / 16, left = safe - std::min(safe, others);
-  if (o.weight_memory == 0 && others <= have && room.all <= have - others) return std::nullopt;
-  const uint64_t least = ring_bytes(steps);
-  if (o.weight_memory > 0 && o.weight_memory < least)
-    fail(Exit::usage, "--weight-memory is {} bytes, expected at least {}", o.weight_memory, least);
-  room.bytes = std::min({room.all, left, o.weight_memory > 0 ? o.weight_memory : UINT64_MAX});
+  if (o.weight_memory == 0 && others <= have && all <= have - others) return std::nullopt;
+  room.least = ring_bytes(steps);
+  if (o.weight_memory > 0 && o.weight_memory < room.least)
+    fail(Exit::usage, "--weight-memory is {} bytes, expected at least {}", o.weight_memory,
+         room.least);
+  room.bytes = std::min({all, left, o.weight_memory > 0 ? o.weight_memory : UINT64_MAX});
+  if (room.bytes >= all) return std::nullopt;
   const std::vector<bool> streamed = streamed_within(steps, room.bytes);
   for (size_t i = 0; i < streamed.size(); ++i)
     if (streamed[i]) room.streamed.push_back(steps[i]), room.a_pass += bytes_of(steps[i]);
-  if (room.streamed.empty()) return std::nullopt;
   room.kept = kept_of(model, room.streamed);
   return room;
 }

@@ -11,13 +11,13 @@
 namespace chaski {
 
 struct StreamRoom {
-  std::vector<StepWeights> streamed;  // in the order of a pass
+  std::vector<StepWeights> streamed;  // in the order of a pass; empty if not even the ring fits
   std::vector<const Weight*> kept;    // the other matrices that a pass reads whole
-  uint64_t all = 0, bytes = 0;        // of the layers' matrices; of memory for them
   uint64_t a_pass = 0;                // bytes that a pass streams
+  uint64_t bytes = 0, least = 0;      // of memory for the layers' matrices; that they need
 };
-// `context`: positions that get states. Nothing if memory holds all weights, or too few of them.
-// Throws what Footprint throws, and Error(usage) if --weight-memory is too little.
+// `context`: positions that get states. Returns nothing if all weights fit into memory. Throws what
+// Footprint throws, and Error(usage) if --weight-memory is too little.
 std::optional<StreamRoom> stream_room(const Model& model, int context, const EngineOptions& options,
                                       int threads);
 
