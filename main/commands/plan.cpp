@@ -68,8 +68,9 @@ std::string memory_table(const Forecast& f) {
                         double(f.experts->read_a_token) / 1e6, f.experts->file_bandwidth / 1e9));
   if (f.streamed)
     text += row("streamed", size_text(f.streamed->a_pass),
-                fmt::format("are read from the file for every token, at {:.2f} GB/s",
-                            f.streamed->file_bandwidth / 1e9));
+                fmt::format("of the weights are not kept in memory: every token reads them from "
+                            "the file at {:.2f} GB/s into a ring of {}",
+                            f.streamed->file_bandwidth / 1e9, size_text(f.streamed->ring)));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),
               f.have ? fmt::format("{} more available", size_text(*f.have)) : "");
@@ -162,7 +163,12 @@ std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
     return fmt::format(
         "{}: experts are read from the file when they are chosen, because not all fit into memory",
         runs);
-  if (!f.weights_stay || f.streamed)
+  if (f.streamed)
+    return fmt::format("{} slowly: every token reads {} of weights from the file, because {}", runs,
+                       size_text(f.streamed->a_pass),
+                       options.weight_memory > 0 ? "--weight-memory leaves no more room"
+                                                 : "the weights do not fit into memory");
+  if (!f.weights_stay)
     return fmt::format(
         "{} slowly: the weights are larger than memory, so every token reads them from the disk",
         runs);

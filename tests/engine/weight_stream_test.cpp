@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "engine/passes/placement.h"
 #include "engine/session/session.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/expert_model.h"
@@ -61,7 +62,7 @@ TEST_CASE("weight stream: the logits are those of the model in memory, bit for b
     const auto add = [&](std::span<const float> more) {
       all.insert(all.end(), more.begin(), more.end());
     };
-    add(session->extend(tokens_for(e, 70), 3));
+    add(session->extend(tokens_for(e, kCpuBatch + 44), 3));  // two batches
     for (int i = 0; i < 5; ++i) add(session->extend(std::vector<TokenId>{TokenId(7 * i + 1)}));
     return all;
   };
@@ -141,7 +142,17 @@ TEST_CASE("weight stream: run -v, plan and errors name it") {
   const Outcome plan =
       chaski_run({"plan", model, "--device", "cpu", "--weight-memory", half, "--json"});
   REQUIRE_MESSAGE(plan.status == 0, plan.err);
-  CHECK(nlohmann::json::parse(plan.out)["read_bytes_a_token"].get<uint64_t>() > 0);
+  const auto json = nlohmann::json::parse(plan.out);
+  CHECK(json["read_bytes_a_token"].get<uint64_t>() > 0);
+  uint64_t with_all_weights = 0;
+  for (const std::string part :
+       {"weight_bytes", "state_bytes", "activation_bytes", "program_bytes"})
+    with_all_weights += json[part].get<uint64_t>();
+  CHECK(json["bytes"].get<uint64_t>() < with_all_weights);
+  const Outcome text = chaski_run({"plan", model, "--device", "cpu", "--weight-memory", half});
+  CHECK_MESSAGE(text.out.find(" of weights from the file, because --weight-memory leaves no more "
+                              "room\n") != std::string::npos,
+                text.out);
   check_one_line(
       chaski_run({"bench", "-m", model, "--device", "cpu", "--weight-memory", "1k", "-n", "1"}), 2,
       "--weight-memory is 1000 bytes, expected at least ");
