@@ -132,8 +132,10 @@ std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> tex
     for (size_t pool = 0; pool < pools.size(); ++pool) {
       const bool wanted = !pools[pool].recurrent || size_t(page + 1) * kPage == text.size();
       const int32_t place = wanted ? link->places[pool] : kNoPage;
-      // Without a window, each later token attends to the page.
-      if (place == kNoPage && !pools[pool].recurrent && pools[pool].window == 0) return out;
+      // Without a window, each later token attends to the page. A last page without its state
+      // would never be written again.
+      if (place == kNoPage && (pools[pool].recurrent ? wanted : pools[pool].window == 0))
+        return out;
       bytes += place == kNoPage ? '\0' : '\1';
       if (place == kNoPage) continue;
       each_block(engine, int(pool), place, [&](const std::byte* block, size_t n) {

@@ -25,7 +25,8 @@ int last_state_page(Engine& engine, std::span<const TokenId> text, int end);
 int first_missing_page(Engine& engine, std::span<const TokenId> text, int end);
 
 // Copies pages [first, end) of `text`, one string each, as far as the index has them. A part that a
-// window has dropped is left out. Recurrent states are copied with the last page of `text` only.
+// window has dropped is left out. Recurrent states are copied with the last page of `text` only; if
+// the index has none there, the page is left out.
 std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> text, int first,
                                     int end);
 

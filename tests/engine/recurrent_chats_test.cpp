@@ -143,6 +143,15 @@ TEST_CASE("recurrent chats: a server's folder keeps the states at the end of a p
     const auto rest = session->reuse(t);
     CHECK(session->position() == 384);
     CHECK(same(cold_logits(*cold, t), session->extend(rest)));
+    // Without the state its page is left out: written alone it would never get it.
+    KvPool& pool = states_pool(*from);
+    std::vector<int32_t> taken;
+    while (pool.idle() > 0) taken.push_back(pool.take());
+    const bool only_states = from->kv_cache().pools.size() == 1;
+    CHECK(int(copy_pages(*from, kept, 0, last + 1).size()) == (only_states ? 0 : last));
+    for (const int32_t page : taken) pool.release(page);
+    from->session()->extend(std::span(t).first(390));
+    CHECK(int(copy_pages(*from, kept, 0, last + 1).size()) == last + 1);
     // Pages whose last one has no states hold no links.
     const auto other = open_recurrent(model);
     if (views.size() > 1) put_pages(*other, kept, 0, std::span(views).first(views.size() - 1), "x");
