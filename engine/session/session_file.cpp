@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "engine/passes/message.h"
 #include "engine/session/session_impl.h"
@@ -105,9 +106,10 @@ class TakenPages {
     for (const auto& [pool, page] : taken_) pools_[pool].release(page);
   }
   TakenPages(const TakenPages&) = delete;
-  int32_t take(size_t pool) {
-    taken_.emplace_back(pool, pools_[pool].take());
-    return taken_.back().second;
+  int32_t try_take(size_t pool) {  // kNoPage: all pages are in use
+    const std::optional<int32_t> page = pools_[pool].try_take();
+    if (page) taken_.emplace_back(pool, *page);
+    return page.value_or(kNoPage);
   }
 
  private:
@@ -179,6 +181,7 @@ uint64_t Session::save(const std::string& path) const {
 }
 
 void Session::restore(const std::string& path) {
+  impl_->index_end();
   rewind(0);
   Engine& e = engine();
   const std::shared_ptr<const Mapping> mapped = Mapping::open(path);
@@ -249,17 +252,23 @@ void Session::restore(const std::string& path) {
            earlier, kPage, n);
     std::vector<int32_t> places;
     TakenPages taken(impl_->kv().pools);
+    bool have_room = true;  // otherwise the earlier states are passed over
     for (size_t pool = 0; earlier > 0 && pool < tables.size(); ++pool) {
-      places.push_back(tables[pool].recurrent() ? taken.take(pool) : kNoPage);
-      if (tables[pool].recurrent())
-        each_block(e, int(pool), places.back(), [&](std::byte* block, size_t bytes) {
-          std::memcpy(block, in.raw(bytes, "earlier states").data(), bytes);
-        });
+      places.push_back(tables[pool].recurrent() ? taken.try_take(pool) : kNoPage);
+      if (!tables[pool].recurrent()) continue;
+      const bool taken_here = places.back() != kNoPage;
+      each_block(e, int(pool), taken_here ? places.back() : tables[pool].page(0),
+                 [&](std::byte* block, size_t bytes) {
+                   const auto from = in.raw(bytes, "earlier states");
+                   if (taken_here) std::memcpy(block, from.data(), bytes);
+                 });
+      have_room = have_room && taken_here;
     }
     if (in.remaining() > 0)
       fail(Exit::bad_file, "{}: {} unexpected bytes after the last page", path, in.remaining());
     impl_->tokens = std::move(tokens);
-    if (earlier > 0) impl_->index_state(int(earlier), places);
+    impl_->tentative = false;
+    if (earlier > 0 && have_room) impl_->index_state(int(earlier), places);
   } catch (...) {
     rewind(0);
     throw;

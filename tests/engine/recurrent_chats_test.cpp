@@ -106,6 +106,27 @@ TEST_CASE("recurrent chats: a restored session also continues at the end of its 
     const auto rest = restored->reuse(t);
     CHECK(restored->position() == 240);
     CHECK(same(cold_logits(*cold, t), restored->extend(rest)));
+    {  // The text that a session leaves for a file is known.
+      const std::vector<TokenId> said(100, 7);
+      auto next = said;
+      next.resize(120, 9);
+      const auto leaves = second->session(), goes_on = second->session();
+      leaves->extend(said);
+      leaves->restore(folder / "chat");
+      goes_on->reuse(next);
+      CHECK(goes_on->position() == 100);
+    }
+    {  // Without room for the earlier state, the file is read all the same.
+      const auto full = open_recurrent(model);
+      KvPool& pool = states_pool(*full);
+      while (pool.size() - pool.in_use() > 1) pool.take();
+      const auto one = full->session();
+      one->restore(folder / "chat");
+      CHECK(one->position() == 280);
+      auto text = one->tokens();
+      text.push_back(5);
+      CHECK(same(cold_logits(*cold, text), one->decode(5)));
+    }
     std::string bytes = read_file(folder / "chat");
     std::string earlier = bytes;
     earlier[7] = 3;  // the version
