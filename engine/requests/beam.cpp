@@ -39,6 +39,7 @@ class BeamSearch {
     ENSURE(!o.grammar, "beam search does not support a grammar");
     const bool opens = leading_controls(engine_.tokenizer(), prompt) == prompt.size();
     live_.push_back({session.fork(), {}, {engine_.tokenizer(), o_, opens}, "", 0, 0, {}});
+    live_[0].session->drop_end();
   }
 
   std::vector<Beam> run() {

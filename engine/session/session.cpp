@@ -115,8 +115,9 @@ void Session::Impl::index_page(int page, std::span<const TokenId> of_page) {
       tables[i].share(tables[i].recurrent() ? 0 : page, known);
 }
 
-// A long answer enters many states. The one at the end of its prompt counts as used after them: if
-// the template leaves the thoughts of the answer away, the next turn begins there.
+// A long answer, and forks that end, enter many states. The one at the end of the prompt counts as
+// used after them: if the template leaves the thoughts of the answer away, the next turn begins
+// there.
 void Session::Impl::refresh_prompt_state() {
   const PrefixIndex::Link* const at = indexed_state(prompt_end);
   for (size_t i = 0; at && i < tables.size(); ++i)
@@ -140,7 +141,7 @@ void Session::Impl::index_state(int position, std::span<const int32_t> places) {
 
 void Session::Impl::index_end() {
   const auto end = int(tokens.size());
-  if (!kv().prefixes || !has_recurrent() || tentative || end == 0) return;
+  if (!kv().prefixes || !has_recurrent() || tentative || drops_end || end == 0) return;
   for (const PageTable& t : tables)
     if (t.recurrent() && t.state_at(end) == kNoPage) return;
   index(end, {}, false);
@@ -155,6 +156,7 @@ void Session::Impl::index_end() {
   // If other links have these pages, nothing holds this one.
   PrefixIndex::retain(last);
   kv().prefixes->release(last);
+  refresh_prompt_state();
 }
 
 const PrefixIndex::Link* Session::Impl::indexed_state(int position) const {
@@ -348,11 +350,14 @@ int Session::branches(int tokens, int sessions) const {
   return int(std::max<int64_t>(most, 0));
 }
 
+void Session::drop_end() { impl_->drops_end = true; }
+
 std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
   copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
   copy->snapshots = impl_->snapshots, copy->snapshot_cells = impl_->snapshot_cells;
-  copy->prompt_end = impl_->prompt_end, copy->tentative = impl_->tentative;
+  copy->prompt_end = impl_->prompt_end, copy->drops_end = impl_->drops_end;
+  copy->tentative = true;  // until it reads something: this session enters the text that both have
   copy->move_link(impl_->link);
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }

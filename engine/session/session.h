@@ -79,6 +79,9 @@ class Session {
   static bool is_saved(const std::string& path);
   // The copy shares all pages. A page is copied when one of the two sessions writes to it.
   std::unique_ptr<Session> fork();
+  // Call for one of several tries of which most are dropped. Then the recurrent states at its end,
+  // and at those of its forks, do not take the room of other ones in the prefix index.
+  void drop_end();
   // How many branches a draft may have besides its first, if each branch has up to `tokens` tokens
   // and the free pages are shared equally by `sessions`. 0 for recurrent states: each token changes
   // the state, so branches would have to be computed one by one.

@@ -22,9 +22,11 @@ struct Session::Impl {
   std::vector<Snapshot> snapshots;    // in ascending order of position
   int snapshot_cells = 256;           // distance of snapshots; doubled when there are too many
   uint64_t unchecked_bytes = 0;       // allocated since available memory was last checked
-  int prompt_end = 0;                 // where a prompt began, or gave the index its last state
-  bool tentative = false;             // the last tokens are likely to be rewound
-  std::vector<int32_t> pages_;        // by pool: scratch of index_pages()
+  int prompt_end = 0;                 // where a prompt began, or the last border of its batches
+  // index_end() enters nothing if the last tokens are likely to be rewound or those of the session
+  // that this is a fork of, or after drop_end().
+  bool tentative = false, drops_end = false;
+  std::vector<int32_t> pages_;  // by pool: scratch of index_pages()
 
   Impl() = default;
   Impl(const Impl&) = delete;

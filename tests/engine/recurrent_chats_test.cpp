@@ -1,12 +1,15 @@
 // Chats with models that have recurrent states: what a turn reads again, and that undo, branches
 // and files change no bit.
+#include <filesystem>
 #include <random>
 
 #include "engine/machine/bounded_folder.h"
 #include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
+#include "engine/requests/beam.h"
 #include "engine/requests/disk_cache.h"
 #include "engine/session/kept_pages.h"
+#include "models/import/import.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/scratch_model.h"
 #include "tests/kit/support.h"
@@ -37,6 +40,20 @@ KvPool& states_pool(Engine& e) {
   const auto& kinds = e.kv_cache().states.pools;
   const auto at = std::ranges::find_if(kinds, &StateLayout::Pool::recurrent);
   return e.kv_cache().pools[size_t(at - kinds.begin())];
+}
+
+// A model with recurrent states only, and a word for each token.
+std::string write_mamba_with_words(const std::string& path) {
+  ModelSource source = import_model(golden("models/mamba2"), {});
+  std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
+  while (int64_t(words.size()) < source.meta.integer("model.vocab_size"))
+    words.push_back("w" + std::to_string(words.size()));
+  source.meta.set_str("tokenizer.kind", "spm");
+  source.meta.set_floats("tokenizer.scores", std::vector<double>(words.size()));
+  source.meta.set_strs("tokenizer.tokens", words);
+  source.meta.set_int("tokenizer.unk_id", 0);
+  write_quipu(path, source, 1);
+  return path;
 }
 
 TEST_CASE(
@@ -85,6 +102,30 @@ TEST_CASE("recurrent chats: a long answer does not drop the state at the end of 
   const auto rest = session->reuse(next);
   CHECK(session->position() == (int(t.size()) - 1) / kPage * kPage);
   CHECK(same(cold_logits(*cold, next), session->extend(rest)));
+}
+
+TEST_CASE("recurrent chats: beams and forks that end do not drop the state of their prompt") {
+  const TempFolder folder;
+  const std::string model = write_mamba_with_words(folder / "words.quipu");
+  const auto cold = open_cold(model), warm = open_recurrent(model);
+  const auto t = tokens_for(*cold, 600);
+  KvPool& pool = states_pool(*warm);
+  const auto session = warm->session();
+  CHECK(!beam_search(*session, std::span(t).first(100), drawn(0, 0, 10), {4, 1}).empty());
+  CHECK(pool.idle() == 1);  // the state at 96
+  session->extend(session->reuse(t));
+  for (int64_t i = 0; i < pool.within() + 2; ++i) session->fork()->decode(TokenId(i % 50));
+  // A fork that reads nothing enters nothing, so its state is not copied either.
+  const int64_t copies = pool.copies();
+  session->fork();
+  session->decode(1);
+  CHECK(pool.copies() == copies);
+  auto next = t;
+  next.resize(620, 60);
+  const auto other = warm->session();
+  const auto rest = other->reuse(next);
+  CHECK(other->position() == 592);
+  CHECK(same(cold_logits(*cold, next), other->extend(rest)));
 }
 
 TEST_CASE("recurrent chats: a restored session also continues at the end of its last prompt") {
