@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/pages/prefix_index.h"
 #include "engine/requests/cached_models.h"
 #include "engine/session/kept_pages.h"
 
@@ -17,6 +18,7 @@ constexpr size_t kMostOnce = 32;          // long prompts that are remembered
 constexpr size_t kMostInMemory = 10'000;  // prefixes
 constexpr size_t kMostNotes = 1000;
 constexpr size_t kMostFile = size_t(32) << 20;  // bytes of pages of a file, if it has several
+constexpr int kMoreTokens = 1024;  // are worth recurrent states of their own, whatever their size
 
 std::span<const TokenId> whole_pages(std::span<const TokenId> text) {
   return text.first(text.size() / kPage * kPage);
@@ -170,7 +172,10 @@ void DiskCache::read_prefix(std::span<const TokenId> prompt, const GenerateOptio
   if (!prefixes_) return;
   const std::span<const TokenId> text = whole_pages(prompt.first(prompt.size() - 1));
   if (int(text.size()) < kAgain) return;
-  const std::vector<PrefixFiles::Part> parts = prefixes_->find(text);
+  std::vector<PrefixFiles::Part> parts = prefixes_->find(text);
+  const bool with_states = kept_state_bytes(*inbox_.model()->engine()) > 0;
+  // A file has recurrent states at its end only. Without them its pages are of no use.
+  while (with_states && !parts.empty() && !parts.back().whole_file) parts.pop_back();
   const int64_t evicted = inbox_.facts().pages.evicted;
   {
     const std::scoped_lock lock(mutex_);
@@ -178,9 +183,14 @@ void DiskCache::read_prefix(std::span<const TokenId> prompt, const GenerateOptio
     const auto at = in_memory_.find(parts.back().sum);
     if (at != in_memory_.end() && at->second == evicted) return;
   }
-  int from = 0, read = 0;
+  int read = 0;
   bool whole = true;  // all parts are in memory
-  inbox_.run([&](Engine& engine) { from = first_missing_page(engine, text, parts.back().end); });
+  const auto first_missing = [&] {
+    int page = 0;
+    inbox_.run([&](Engine& engine) { page = first_missing_page(engine, text, parts.back().end); });
+    return page;
+  };
+  const int from = first_missing();
   for (const PrefixFiles::Part& part : parts) {
     if (part.end <= from) continue;
     whole = false;
@@ -190,6 +200,7 @@ void DiskCache::read_prefix(std::span<const TokenId> prompt, const GenerateOptio
     if (done < part.end - part.first) break;
     whole = true;
   }
+  if (with_states && read > 0) read = first_missing() - from;
   const std::scoped_lock lock(mutex_);
   if (read > 0) ++facts_.prefix_hits, facts_.prefix_tokens += read * kPage;
   if (!whole) return;
@@ -228,7 +239,11 @@ void DiskCache::remember(std::span<const TokenId> prompt, const GenerateResult& 
   if (!prefixes_) return;
   const auto covered = [&](std::span<const TokenId> text) {
     const std::vector<PrefixFiles::Part> parts = prefixes_->find(text);
-    return !parts.empty() && size_t(parts.back().end) * kPage >= text.size();
+    if (parts.empty()) return false;
+    if (size_t(parts.back().end) * kPage >= text.size()) return true;
+    const std::scoped_lock lock(mutex_);
+    const auto at = left_.find(PrefixIndex::sum_of(text, 0));
+    return at != left_.end() && at->second == parts.back().end;
   };
   const auto known = std::min(size_t(std::max(result.cached_tokens, 0)), prompt.size());
   const std::span<const TokenId> again = whole_pages(prompt.first(known)),
@@ -275,7 +290,7 @@ void DiskCache::write(const Work& work) {
   try {
     try {
       make_own_folder();
-      work.answer ? write_answer(work) : write_prefix(work.text);
+      work.answer ? write_answer(work) : write_prefix(work.text, work.is_last);
     } catch (const Error& error) {
       // Of a disk that is full or read-only, every file would be one more note.
       fault(std::string(error.what()) +
@@ -297,8 +312,9 @@ void DiskCache::write_answer(const Work& work) {
   ++facts_.writes, facts_.written_bytes += int64_t(bytes);
 }
 
-// Writes the pages of the text that no file has, as far as they are in memory.
-void DiskCache::write_prefix(std::span<const TokenId> text) {
+// Writes the pages of the text that no file has, as far as they are in memory. Each file has its
+// own recurrent states, so unless `is_last` it waits for enough tokens.
+void DiskCache::write_prefix(std::span<const TokenId> text, bool is_last) {
   const size_t page = kept_page_bytes(*inbox_.model()->engine());
   const int of_file = std::max(int(kMostFile / page), 1),
             between = std::max(int(kMostBetween / page), 1);
@@ -308,9 +324,21 @@ void DiskCache::write_prefix(std::span<const TokenId> text) {
   auto end = int(std::min<uint64_t>(text.size() / kPage, (most - std::min(most, state)) / page));
   // A text without recurrent states at its end would be read again from there.
   if (state > 0) inbox_.run([&](Engine& engine) { end = last_state_page(engine, text, end) + 1; });
+  int covered = 0, with_states = 0;
+  for (const PrefixFiles::Part& part : prefixes_->find(text)) {
+    covered = part.end;
+    if (part.whole_file) with_states = part.end;
+  }
+  const int more = end - with_states;
+  if (covered >= end || (state > 0 && !is_last && with_states > 0 && more * kPage < kMoreTokens &&
+                         uint64_t(more) * page < state)) {
+    const std::scoped_lock lock(mutex_);
+    if (left_.size() > kMostInMemory) left_.clear();
+    left_[PrefixIndex::sum_of(text, 0)] = covered;
+    return;
+  }
   text = text.first(size_t(end) * kPage);
-  const std::vector<PrefixFiles::Part> parts = prefixes_->find(text);
-  for (int first = parts.empty() ? 0 : parts.back().end; first < end;) {
+  for (int first = covered; first < end;) {
     const int last = std::min(end, first + of_file);
     std::vector<std::string> pages;
     for (int at = first, n = 1; n > 0 && at < last; at += n) {
@@ -338,7 +366,7 @@ void DiskCache::write_rest() {
   if (!prefixes_) return;
   for (auto text = once_.rbegin(); text != once_.rend(); ++text) {
     if (std::chrono::steady_clock::now() > end_) return;
-    write({.key = "", .answer = std::nullopt, .text = std::move(*text)});
+    write({.key = "", .answer = std::nullopt, .text = std::move(*text), .is_last = true});
   }
 }
 

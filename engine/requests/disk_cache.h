@@ -75,6 +75,7 @@ class DiskCache {
     std::string key;
     std::optional<GenerateResult> answer;
     std::vector<TokenId> text;
+    bool is_last = false;  // the server ends: the prefix does not grow
   };
   void open(const std::string& folder);
   void make_own_folder() const;
@@ -88,7 +89,7 @@ class DiskCache {
   void work();
   void write(const Work& work);
   void write_answer(const Work& work);
-  void write_prefix(std::span<const TokenId> text);
+  void write_prefix(std::span<const TokenId> text, bool is_last);
   void write_rest();
   // Counts it. Of several faults with the same `what`, the first one is noted.
   void fault(const std::string& line, const std::string& what);
@@ -110,6 +111,8 @@ class DiskCache {
   std::deque<std::vector<TokenId>> once_;
   // By the sum of a prefix that is in memory: how many pages had been evicted then.
   std::unordered_map<uint64_t, int64_t> in_memory_;
+  // By the sum of a prefix of which the last pages were not written: how many pages files had then.
+  std::unordered_map<uint64_t, int> left_;
   bool over_ = false;
   std::chrono::steady_clock::time_point end_;  // of the time for prefixes, when it is over
 

@@ -153,8 +153,12 @@ std::vector<PrefixFiles::Part> PrefixFiles::find_known(std::span<const TokenId> 
       if (!best) break;
       for (; page < end; ++page) before = sum_to(page, before);
       const int from = parts.empty() ? 0 : parts.back().end;
-      parts.push_back({.path = best->first, .first = from, .end = end, .sum = before});
       File& file = files_.at(best->first);
+      parts.push_back({.path = best->first,
+                       .first = from,
+                       .end = end,
+                       .sum = before,
+                       .whole_file = size_t(end) * kPage == file.tokens.size()});
       if (now - file.marked > kBetweenMarks) file.marked = now, used.push_back(best->first);
     }
   }

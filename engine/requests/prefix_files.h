@@ -33,7 +33,8 @@ class PrefixFiles {
   struct Part {
     std::string path;
     int first = 0, end = 0;
-    uint64_t sum = 0;  // of all tokens up to the end
+    uint64_t sum = 0;         // of all tokens up to the end
+    bool whole_file = false;  // the file has no page after the end
   };
   // The parts that cover the beginning of `text`, without gaps and from page 0 on. Forgets files
   // that are gone.

@@ -222,6 +222,46 @@ TEST_CASE("recurrent chats: a server's folder keeps the states at the end of a p
   }
 }
 
+TEST_CASE("recurrent chats: a growing prompt is written once, and again when the server ends") {
+  const TempFolder folder;
+  const std::string model = write_mamba_with_words(folder / "words.quipu");
+  const auto bound =
+      std::make_shared<BoundedFolder>(folder.path, DiskCache::endings(), uint64_t{1} << 30);
+  const DiskCache::Note note = [](const std::string& line) { FAIL_CHECK(line); };
+  GenerateOptions o = drawn(0.8, 1, 2);
+  o.random_seed = true;  // the answer is not stored
+  const auto written = [&] {
+    int n = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path))
+      n += entry.path().extension() == PrefixFiles::kEnding;
+    return n;
+  };
+  const auto first = open_recurrent(model, 8);  // so that no state is dropped
+  const auto t = tokens_for(*first, 556);
+  {
+    Inbox inbox(std::make_shared<LoadedModel>(first));
+    DiskCache cache(bound, folder.path, inbox, note);
+    for (const size_t n : {150, 230, 310, 390, 470, 556}) {
+      CAPTURE(n);
+      const auto prompt = std::span(t).first(n);
+      inbox.run([&](Engine& engine) { engine.session()->extend(prompt); });
+      CHECK(cache.generate(prompt, o, kUnheard).cached_tokens == int(n - 1) / kPage * kPage);
+    }
+  }
+  CHECK(written() == 2);  // up to 144, and up to 544
+  Inbox inbox(std::make_shared<LoadedModel>(open_recurrent(model)));
+  DiskCache cache(bound, folder.path, inbox, note);
+  // A prompt that leaves the first part before its state is read again, and is no hit.
+  std::vector<TokenId> other(t.begin(), t.begin() + 100);
+  other.resize(200, 60);
+  CHECK(cache.generate(other, o, kUnheard).cached_tokens == 0);
+  CHECK(cache.facts().prefix_hits == 0);
+  CHECK(cache.facts().prefix_misses == 1);
+  CHECK(cache.generate(t, o, kUnheard).cached_tokens == 544);
+  CHECK(cache.facts().prefix_hits == 1);
+  CHECK(cache.facts().prefix_tokens == 544);
+}
+
 // Turns, undo, branches, thoughts that the template leaves away, and restored files, in any order.
 TEST_CASE(
     "recurrent chats: 100 chats with undo, branches and files have the bits of a cold start") {
