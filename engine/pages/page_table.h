@@ -16,8 +16,9 @@ constexpr int kGoBack = 1024;
 // Recurrent states cannot be rewound, so a session keeps this many snapshots of them (session.cpp).
 constexpr int kSnapshots = 4;
 // The prefix index has a snapshot at each multiple of kStateStep cells, and at the last whole page
-// of a prompt. A batch is divided for that only into parts of at least kStateTail cells; the last
-// part of a prompt may be shorter.
+// of a prompt of at least kStateTail new tokens. It also has one where a session ended or left its
+// text. A batch is divided only into parts of at least kStateTail cells; the last part of a prompt
+// may be shorter.
 constexpr int kStateStep = 256, kStateTail = 64;
 
 // The most pages of each pool that a session with this context and batches of `pass` tokens needs.

@@ -37,7 +37,7 @@ class PrefixIndex {
     int holders = 0;
   };
 
-  // The hash of 16 tokens that follow tokens with the hash `before`.
+  // The hash of at most 16 tokens that follow tokens with the hash `before`.
   using Sum = uint64_t (*)(std::span<const TokenId> tokens, uint64_t before);
   static uint64_t sum_of(std::span<const TokenId> tokens, uint64_t before);
 
