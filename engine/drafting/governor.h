@@ -3,8 +3,8 @@
 // draft token takes, and the acceptance rate at each node for each kind of draft. There is no draft
 // if none would pay, or if its complete rejection would lose more than earlier drafts gained plus a
 // hundredth of the time. A draft model may lose a fiftieth of the time with the prompt, because it
-// costs too much to begin with less. The governor affects only speed, so it may read a clock.
-// Requests that run together share one.
+// costs too much to begin with less. The governor affects only speed, so it may read a clock. The
+// answers of one command share one; in the server each request has its own.
 #pragma once
 #include <array>
 #include <cstdint>
