@@ -145,6 +145,7 @@ Forecast forecast(const ForecastOptions& o) {
   // Kept alive, because its memory is part of resident_memory() below.
   const auto tokenizer = o.shape ? nullptr : expect_runnable(source);
   Forecast f;
+  f.have = available_memory(), f.pages = available_pages();  // as Engine::open() finds them
   ShapedModel shaped(source);
   const Model& model = *shaped;
   const Placement where = settle(*shaped, o.engine, source.path);
@@ -158,22 +159,23 @@ Forecast forecast(const ForecastOptions& o) {
   if (const DeviceNeeds* needs = where.device()) add_device(f, *needs);
 
   const Footprint need(model, f.cpu_layers, f.kv, f.threads);
-  f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();
+  f.program = resident_memory();
   f.weights = need.weights(), f.states = need.states(f.context);
   f.recurrent = state_bytes(states_of(model, all_layers(model), f.kv)).recurrent;
-  const uint64_t taken = f.mapped ? 0 : f.weights, have = f.have.value_or(UINT64_MAX);
+  const uint64_t taken = f.mapped ? 0 : f.weights, free = f.have.value_or(UINT64_MAX),
+                 have = promised(free);
   const auto room = [&](uint64_t bytes) { return bytes - std::min(bytes, taken); };
   f.fits = taken <= have && need.longest_context(room(have), f.context) == f.context;
   f.longest_context = std::max(
       f.fits ? f.context : 0,
-      need.longest_context(room(prudent(have, f.threads)), std::max(f.context, f.own_context)));
+      need.longest_context(room(prudent(free, f.threads)), std::max(f.context, f.own_context)));
   f.activations = need.activations(f.fits ? f.context : std::max(f.longest_context, 1));
   f.starts = f.fits || (o.engine.context == 0 && taken <= have &&
                         need.longest_context(room(have), std::min(f.context, kPage)) > 0);
   f.weights_stay = !f.mapped || f.weights + f.activations + (f.fits ? f.states : 0) <=
-                                    f.pages.value_or(UINT64_MAX);
+                                    promised(f.pages.value_or(UINT64_MAX));
   if (!f.fits)
-    f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, have, f.mapped);
+    f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, free, f.mapped);
 
   f.bytes_a_token = weight_bytes_a_token(model);
   if (uses_expert_memory(model, f.mapped && opened.mapped->mapping, f.cpu_layers > 0, f.path,

@@ -2,7 +2,10 @@
 // the numbers of the pages. The bytes are in the stages (engine/passes/stage.h), each of which
 // stores the states of its own layers under the same page numbers.
 #pragma once
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/pages/prefix_index.h"
@@ -16,6 +19,15 @@ struct KvCache {
   // Empty for models without states, or with input rows (the tokens alone do not determine the
   // pages).
   std::optional<PrefixIndex> prefixes;
+
+  // Throws Error(memory) unless `need()` bytes of new memory for pages are usable: the kernel would
+  // kill the process. From the first time that they are not, the pools reuse idle pages before they
+  // take new memory, and need() is called again. `what` begins the message: it needs the bytes.
+  void expect_memory(const std::function<uint64_t()>& need,
+                     const std::function<std::string()>& what);
+  // Throws Error(memory) if there is no memory for the pages of a text of `cells` tokens, read in
+  // passes of up to `pass`. The memory of all present pages counts as the text's.
+  void expect_memory_for(int cells, int pass, std::string_view what) const;
 };
 
 }  // namespace chaski

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -60,9 +61,27 @@ void KvPool::drop(int32_t page) {
   if (gone_) gone_(page);
 }
 
+uint64_t PageMemory::bytes(int64_t pages) const {
+  return uint64_t(in_groups ? whole_groups(pages) : pages) * page_bytes;
+}
+
+// In the order of try_take().
+uint64_t KvPool::new_bytes(int64_t pages) const {
+  const auto used = int64_t(pages_.size()), missing = pages - int64_t(free_.size());
+  if (missing <= 0) return 0;
+  const int64_t allowed = std::max(within_ - used, int64_t(0)),
+                fresh = std::min(missing, std::max(allowed, missing - idle()));
+  return memory_.bytes(used + fresh) - memory_.bytes(used);
+}
+
+uint64_t KvPool::bytes_to_hold(int64_t pages) const {
+  const auto used = int64_t(pages_.size());
+  return memory_.bytes(std::max(pages, used)) - memory_.bytes(used);
+}
+
 int32_t KvPool::own(int32_t page) {
+  if (writable(page)) return page;
   const bool alone = pages_[size_t(page)].references == 1;
-  if (alone && !kept(page)) return page;
   const std::optional<int32_t> copy = try_take();
   if (!copy && alone) {
     drop(page);

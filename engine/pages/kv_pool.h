@@ -15,11 +15,19 @@ namespace chaski {
 
 constexpr int32_t kNoPage = -1;
 
+// The memory of a pool's pages on the host. Pages of positions take it in whole groups: the bytes
+// of a page are spread over its group (kv_layout.h).
+struct PageMemory {
+  size_t page_bytes = 0;
+  bool in_groups = false;
+  uint64_t bytes(int64_t pages) const;
+};
+
 class KvPool {
  public:
   // copy(from, to) copies the contents of a page, on the host and on the device.
-  KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy)
-      : size_(pages), copy_(std::move(copy)) {}
+  KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy, PageMemory memory = {})
+      : size_(pages), memory_(memory), copy_(std::move(copy)) {}
 
   // Takes a page, with one reference. In this order: a free page, new memory up to the limit, the
   // least recently used idle page. Returns nothing if all pages are referenced.
@@ -52,6 +60,15 @@ class KvPool {
   int64_t evicted() const { return evicted_; }              // idle pages reused so far
   // Pages that can be taken without new memory.
   int64_t spare() const { return idle() + int64_t(free_.size()); }
+  // Bytes of memory that the pool takes if `pages` more pages are taken.
+  uint64_t new_bytes(int64_t pages) const;
+  // Bytes of memory that it would take in addition to its present ones to hold `pages` pages.
+  uint64_t bytes_to_hold(int64_t pages) const;
+  // Whether own() would return the page itself.
+  bool writable(int32_t page) const {
+    const Page& p = pages_[size_t(page)];
+    return p.references == 1 && !p.kept;
+  }
 
  private:
   struct Page {
@@ -66,8 +83,9 @@ class KvPool {
   // Drops the contents of a kept page.
   void drop(int32_t page);
 
-  int64_t size_, shared_ = 0, copies_ = 0, evicted_ = 0,
-                 within_ = std::numeric_limits<int64_t>::max();
+  int64_t size_;
+  PageMemory memory_;
+  int64_t shared_ = 0, copies_ = 0, evicted_ = 0, within_ = std::numeric_limits<int64_t>::max();
   // Only of pages used so far: most of a long context is never filled.
   std::vector<Page> pages_;
   // Pages with references; free pages; kept pages without references, least recently used first.

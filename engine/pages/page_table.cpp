@@ -38,15 +38,12 @@ PageTable::PageTable(const PageTable& other)
   for (int page = first_; page < end_; ++page) pool_->share(pages_[size_t(page)]);
 }
 
-int64_t PageTable::pages_to(int end) const {
+int64_t PageTable::pages_to(int from, int end) const {
   const int64_t wanted = std::min<int64_t>(pages_for(end) - first_, most_);
-  return std::max<int64_t>(0, wanted - (end_ - first_));
-}
-
-uint64_t PageTable::bytes_to(int end) const { return uint64_t(pages_to(end)) * kind_.page_bytes; }
-
-uint64_t PageTable::new_bytes_to(int end) const {
-  return uint64_t(std::max<int64_t>(0, pages_to(end) - pool_->spare())) * kind_.page_bytes;
+  int64_t pages = std::max<int64_t>(0, wanted - (end_ - first_));
+  for (int page = std::max(first_written(from), first_); page < end_; ++page)
+    pages += !pool_->writable(pages_[size_t(page)]);
+  return pages;
 }
 
 int PageTable::first_for(int cell) const {
@@ -56,7 +53,7 @@ int PageTable::first_for(int cell) const {
 
 void PageTable::prepare(int from, int end) {
   drop_before(from - kGoBack);
-  for (int page = kind_.recurrent ? 0 : from / kPage; page < end_; ++page)
+  for (int page = first_written(from); page < end_; ++page)
     pages_[size_t(page)] = pool_->own(pages_[size_t(page)]);
   for (; end_ < pages_for(end); ++end_) pages_[size_t(end_)] = pool_->take();
   cells_ = end;

@@ -41,10 +41,8 @@ class PageTable {
   // Page numbers by cell / 16. Entries that are not held are undefined. The address changes only
   // when this is assigned to.
   const int32_t* data() const { return pages_.data(); }
-  // The bytes of the pages that prepare() would take for cells up to `end`. new_bytes_to() counts
-  // only new memory: the pool uses free and idle pages first.
-  uint64_t bytes_to(int end) const;
-  uint64_t new_bytes_to(int end) const;
+  // The number of pages that prepare(from, end) takes at most.
+  int64_t pages_to(int from, int end) const;
 
   // Call before cells [from, end) are written. Takes their pages, copies shared ones, and releases
   // pages far before the window. Throws Error(memory) if the pool is exhausted.
@@ -81,7 +79,8 @@ class PageTable {
   int pages_for(int cells) const {
     return kind_.recurrent ? (cells > 0) : (cells + kPage - 1) / kPage;
   }
-  int64_t pages_to(int end) const;
+  // The first page that is written with `cell`.
+  int first_written(int cell) const { return kind_.recurrent ? 0 : cell / kPage; }
 
   KvPool* pool_;
   StateLayout::Pool kind_;

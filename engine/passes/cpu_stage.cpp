@@ -75,21 +75,26 @@ void CpuStage::take_part(const Plan& plan) {
 
 // The executor allocates activations once, at their largest. Available memory is checked before,
 // because a control group kills a process instead of refusing memory.
-void CpuStage::expect_memory(const Plan& plan) {
-  constexpr uint64_t kWorthAsking = 16 << 20;
-  const uint64_t need = plan.arena_bytes() + plan.shared_bytes() +
-                        plan.scratch_bytes() * uint64_t(executor_.threads());
+void CpuStage::expect_memory(const Plan& plan, uint64_t promised) {
+  constexpr uint64_t kWorthAsking = 1 << 20;
+  uint64_t need = plan.arena_bytes() + plan.shared_bytes() +
+                  plan.scratch_bytes() * uint64_t(executor_.threads());
+  for (size_t i = 0; i < ropes_.size(); ++i)
+    need += uint64_t(angles_of(plan.graph().ropes[i], ropes_[i])) * sizeof(float);
   if (need < taken_ + kWorthAsking) return;
-  if (const auto have = available_memory(); have && need - taken_ > *have)
-    fail(Exit::memory,
-         "activations of {} tokens at once need {:.3g} GB of memory, {:.3g} GB are available",
-         batch_.size(), double(need) / 1e9, double(*have) / 1e9);
+  const uint64_t have = std::min(available_memory().value_or(UINT64_MAX),
+                                 usable_pages().value_or(UINT64_MAX)),
+                 left = have - std::min(have, promised);
+  if (need - taken_ > left)
+    fail(Exit::memory, "activations of {} tokens at once need {} more memory, {} are available",
+         batch_.size(), size_text(need - taken_), size_text(left));
   taken_ = need;
 }
 
 Plan& CpuStage::make_room(const PassWork& work) {
   Plan& plan = plans_.get(batch_, work.result, work.network, [&] { return this->plan(work); });
-  expect_memory(plan);
+  ropes_.resize(plan.graph().ropes.size());
+  expect_memory(plan, work.promised);
   return plan;
 }
 
@@ -116,20 +121,24 @@ bool CpuStage::run(const PassWork& work, std::span<const float> input) {
   return true;
 }
 
-// Computes the rotary angles of all positions so far. Their number is doubled each time, so that a
-// decode step seldom computes any.
-void CpuStage::extend_ropes(const Graph& graph) {
+// The number of angles after extend_ropes(). It is doubled each time, so that a decode step seldom
+// computes any.
+int64_t CpuStage::angles_of(const RopeSpec& spec, const std::vector<float>& known) const {
   int64_t need = 1;
-  for (int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);
-  ropes_.resize(graph.ropes.size());
+  for (const int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);
+  const int64_t have = int64_t(known.size()) / spec.dim, context = model_.context;
+  if (have >= need) return int64_t(known.size());
+  return spec.dim *
+         std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context));
+}
+
+// Computes the rotary angles of all positions so far.
+void CpuStage::extend_ropes(const Graph& graph) {
   where_.ropes.resize(graph.ropes.size());
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const RopeSpec& spec = graph.ropes[i];
-    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.context;
-    if (have < need)
-      spec.append(
-          ropes_[i], have,
-          std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
+    const auto have = int64_t(ropes_[i].size()), all = angles_of(spec, ropes_[i]);
+    if (have < all) spec.append(ropes_[i], have / spec.dim, all / spec.dim);
     where_.ropes[i] = ropes_[i].data();
   }
 }

@@ -23,6 +23,9 @@ class CpuStage : public Stage {
   void reserve(std::span<const int64_t> pages) override;
   void copy_page(int pool, int32_t from, int32_t to) override;
   const StateLayout* host_states() const override { return &where_.states; }
+  size_t host_page_bytes(int pool) const override {
+    return where_.states.pools[size_t(pool)].page_bytes;
+  }
   bool run(const PassWork& work, std::span<const float> input) override;
   std::span<const float> result() override { return result_; }
   const float* all_hidden() const override { return hidden_; }
@@ -63,9 +66,10 @@ class CpuStage : public Stage {
 
  private:
   std::unique_ptr<Plan> plan(const PassWork& work) const;
-  void expect_memory(const Plan& plan);  // throws Error(memory)
+  void expect_memory(const Plan& plan, uint64_t promised);  // throws Error(memory)
   void give_part(Plan& plan);
   void take_part(const Plan& plan);
+  int64_t angles_of(const RopeSpec& spec, const std::vector<float>& known) const;
   void extend_ropes(const Graph& graph);
 
   const Model& model_;
@@ -78,7 +82,7 @@ class CpuStage : public Stage {
   std::vector<std::vector<float>> ropes_;
   std::span<const float> result_;
   const float* hidden_ = nullptr;
-  uint64_t taken_ = 0;  // bytes of activations that expect_memory() has allowed
+  uint64_t taken_ = 0;  // bytes of activations and angles that expect_memory() has allowed
 };
 
 }  // namespace chaski

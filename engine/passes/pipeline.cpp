@@ -16,6 +16,12 @@ void Pipeline::copy_page(int pool, int32_t from, int32_t to) {
   for (const auto& stage : stages_) stage->copy_page(pool, from, to);
 }
 
+size_t Pipeline::host_page_bytes(int pool) const {
+  size_t bytes = 0;
+  for (const auto& stage : stages_) bytes += stage->host_page_bytes(pool);
+  return bytes;
+}
+
 CpuStage* Pipeline::whole_on_cpu() const {
   const bool one_here = stages_.size() == 1 && stages_[0]->host_states();
   return one_here ? dynamic_cast<CpuStage*>(stages_[0].get()) : nullptr;

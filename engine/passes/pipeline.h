@@ -20,6 +20,7 @@ class Pipeline {
   void add(std::unique_ptr<Stage> stage);
   std::span<const std::unique_ptr<Stage>> stages() const { return stages_; }
   void copy_page(int pool, int32_t from, int32_t to);
+  size_t host_page_bytes(int pool) const;  // of a page of all stages, in the memory of the host
   // The stage that runs all layers on the CPU, or null. Only this one can add a second output, run
   // a part of the layers, and call back after each step.
   CpuStage* whole_on_cpu() const;

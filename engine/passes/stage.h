@@ -40,7 +40,10 @@ struct PassWork {
   // If not empty: one for each output, and the last stage draws the tokens.
   std::span<const CudaDraw> draws = {};
   const std::atomic<bool>* stop = nullptr;  // abandons the pass when set
-  Profile* profile = nullptr;               // adds times to it, unless null
+  // Bytes of memory that the states of the whole pass take when they are written: it is promised,
+  // and nothing else may take it.
+  uint64_t promised = 0;
+  Profile* profile = nullptr;  // adds times to it, unless null
 };
 
 class Stage {
@@ -56,6 +59,8 @@ class Stage {
   virtual void copy_page(int pool, int32_t from, int32_t to) = 0;
   // Where the states are, if they are in the memory of the host; else null.
   virtual const StateLayout* host_states() const { return nullptr; }
+  // Bytes that a page of a pool takes in the memory of the host.
+  virtual size_t host_page_bytes(int) const { return 0; }
 
   // Runs the layers over the engine's batch. `input` has a row for each token: what the stage
   // before returned, or for the first stage the input rows of a model that reads such. Returns

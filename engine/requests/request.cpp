@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/pages/kv_cache.h"
+
 namespace chaski {
 
 const char* name_of(Finish finish) {
@@ -87,6 +89,10 @@ Extension Request::next(Session& session, int budget, int others, int others_dra
   const std::span<const TokenId> missing = session.reuse(history_);
   if (!started_) started_ = Clock::now(), result_.cached_tokens = session.position();
   if (!begun_) {
+    // Refused before it is read, not when memory ends.
+    engine_.kv_cache().expect_memory_for(
+        int(history_.size()), engine_.batch_length(),
+        fmt::format("the KV cache of a prompt of {} tokens", history_.size()));
     result_.known_tokens = session.position();
     if (o_.on_read) o_.on_read(session.position(), int(history_.size()));
   }

@@ -53,13 +53,12 @@ Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOp
                     int threads) {
   // closed at the end, before pages are mapped
   const auto [source, mapped, verified] = std::move(model);
+  auto tokenizer = expect_runnable(source);  // takes memory, so it comes first
+  expect_memory(source, mapped && !o.copy, o);
   if (mapped) {
-    expect_memory(source, !o.copy, o);
     if (!o.model.empty() && !verified) verify_file(*mapped, o.verify, threads);
-    return {o.copy ? load_watched(source, threads) : mapped, nullptr};
+    return {o.copy ? load_watched(source, threads) : mapped, std::move(tokenizer)};
   }
-  auto tokenizer = expect_runnable(source);
-  expect_memory(source, false, o);
   if (o.notice && o.verify == Verify::always)
     o.notice(fmt::format("{}: a {} has no checksums to verify", o.model, source.kind));
   const bool keep = converted && converted->will_keep();
@@ -251,9 +250,12 @@ void Engine::Impl::open_pools(const EngineOptions& o) {
   if (pages.empty()) pages = host_pages(kv.states, context, pipeline->max_batch, o.sessions);
   for (const auto& stage : pipeline->stages()) stage->reserve(pages);
   for (size_t i = 0; i < pages.size(); ++i)
-    kv.pools.emplace_back(pages[i], [to_stages = pipeline.get(), i](int32_t from, int32_t to) {
-      to_stages->copy_page(int(i), from, to);
-    });
+    kv.pools.emplace_back(
+        pages[i],
+        [to_stages = pipeline.get(), i](int32_t from, int32_t to) {
+          to_stages->copy_page(int(i), from, to);
+        },
+        PageMemory{pipeline->host_page_bytes(int(i)), !kv.states.pools[i].recurrent});
   // With input rows the tokens alone do not determine a page.
   if (!kv.pools.empty() && model->row_columns == 0) kv.prefixes.emplace(kv.pools);
   // Idle pages take no new memory beyond what was promised to sessions (memory_need.h). Without

@@ -22,12 +22,12 @@ std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int co
   }
   if (room.weights.empty()) return std::nullopt;
   const Footprint need(model, cpu_layers, o.kv, threads);
-  const uint64_t have = available_pages().value_or(UINT64_MAX),
+  const uint64_t free = available_pages().value_or(UINT64_MAX), have = promised(free),
                  asked = o.expert_memory > 0 ? o.expert_memory : UINT64_MAX,
                  others =
                      need.weights() - room.all + need.states(context) + need.activations(context);
   if (asked >= room.all && room.all <= have && others <= have - room.all) return std::nullopt;
-  const uint64_t safe = have - have / 16;
+  const uint64_t safe = std::min(free - free / 16, have);
   room.bytes = std::min({asked, room.all, safe - std::min(safe, others)});
   return room;
 }

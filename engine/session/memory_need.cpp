@@ -21,8 +21,6 @@ alignas(64) std::byte nowhere[64];
 
 uint64_t aligned_bytes(const TensorInfo& t) { return (t.bytes() + 63) / 64 * 64; }
 
-std::string in_gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
-
 }  // namespace
 
 ShapedModel::ShapedModel(const ModelSource& source) {
@@ -101,10 +99,8 @@ uint64_t Footprint::states(int context) const {
   uint64_t sum = 0;
   const std::vector<int64_t> pages =
       pages_of_session(layout_.pools, context, std::min(kCpuBatch, context));
-  // The bytes of a page are spread over its group (kv_layout.h), so the first page of a group takes
-  // nearly all its memory.
   for (size_t i = 0; i < pages.size(); ++i)
-    sum += uint64_t(whole_groups(pages[i])) * layout_.pools[i].page_bytes;
+    sum += PageMemory{layout_.pools[i].page_bytes, !layout_.pools[i].recurrent}.bytes(pages[i]);
   // Angles are computed for up to twice the needed positions (cpu_stage.cpp).
   const auto positions =
       std::min<int64_t>(2 * int64_t(context) + 255, std::max<int64_t>(context, model_.context));
@@ -174,11 +170,16 @@ std::optional<Remedy> remedy_with(const Wanted& w, Format kv, std::optional<Form
 
 }  // namespace
 
+uint64_t promised(uint64_t have) {
+  constexpr uint64_t kOfProgram = 4 << 20;
+  return have - std::min(have, kOfProgram + kReservedPages);
+}
+
 uint64_t prudent(uint64_t have, int threads) {
   constexpr uint64_t kOfThread = 72 << 20;  // addresses of a stack and of malloc's arena
   if (const auto addresses = available_addresses())
     have = std::min(have, *addresses - std::min(*addresses / 2, uint64_t(threads) * kOfThread));
-  return have - have / 16;
+  return std::min(have - have / 16, promised(have));
 }
 
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& o, int threads,
@@ -209,32 +210,33 @@ std::string remedy_text(const Remedy& r, const EngineOptions& o, int context) {
 
 void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& o) {
   if (mapped && o.context == 0) return;
-  const auto have = available_memory();
-  if (!have) return;
+  const auto free = available_memory();
+  if (!free) return;
   ShapedModel shaped(source);
   EngineOptions quiet = o;
   quiet.notice = {};
   const Placement where = settle(*shaped, quiet, source.path);
+  const uint64_t have = promised(*free);
   const int threads = thread_count(o);
   const auto share = share_of(o);
   const Footprint need(*shaped, where.cpu_layers(), o.kv, threads, share.get());
   const int context = o.context > 0 ? where.context : std::min(where.context, kPage);
   const uint64_t weights = mapped ? 0 : need.weights(), states = need.states(context);
-  if (weights + states <= *have && weights + states + need.activations(context) <= *have) return;
+  if (weights + states <= have && weights + states + need.activations(context) <= have) return;
   const std::vector<Remedy> ways =
-      remedies(*shaped, where.cpu_layers(), o, threads, where.context, *have, mapped);
+      remedies(*shaped, where.cpu_layers(), o, threads, where.context, *free, mapped);
   std::string advice;
   for (const Remedy& way : ways)
     advice +=
         fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(way, o, where.context));
   if (!ways.empty()) advice += ways.size() > 1 ? " would fit" : " fits";
-  if (weights > *have)
+  if (weights > have)
     fail(Exit::memory, "{}: the weights need {} of memory, {} are available{}", source.path,
-         in_gigabytes(weights), in_gigabytes(*have), advice);
+         size_text(weights), size_text(have), advice);
   fail(Exit::memory, "{}: a context of {} needs {}{}, {} of memory are available{}", source.path,
-       context, in_gigabytes(states),
-       mapped ? "" : fmt::format(" in addition to the weights' {}", in_gigabytes(weights)),
-       in_gigabytes(*have), advice);
+       context, size_text(states),
+       mapped ? "" : fmt::format(" in addition to the weights' {}", size_text(weights)),
+       size_text(have), advice);
 }
 
 std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source) {

@@ -163,11 +163,34 @@ void Pass::take_branch(size_t extension, int node) {
     if (b.has(node)) impl(extensions_[extension]).tables = std::move(b.tables);
 }
 
+// Bytes of new memory for the pages of all tokens that are not in a batch yet.
+uint64_t Pass::bytes_to_come() const {
+  uint64_t bytes = 0;
+  for (size_t pool = 0; pool < kv_.pools.size(); ++pool) {
+    int64_t pages = 0;
+    for (size_t i = next_; i < extensions_.size(); ++i) {
+      const Extension& p = extensions_[i];
+      const int held = p.session->position(), from = held + int(i == next_ ? at_ : 0);
+      pages += impl(p).tables[pool].pages_to(from, held + int(p.size()));
+      for (int node = 1; node < int(p.draft.size()); ++node)  // a branch may copy a page
+        if (Draft::begins_branch(p.draft, node)) pages += int64_t(p.size()) / kPage + 2;
+    }
+    bytes += kv_.pools[pool].new_bytes(pages);
+  }
+  return bytes;
+}
+
 void Pass::prepare() {
+  kv_.expect_memory([this] { return bytes_to_come(); },
+                    [this] {
+                      int end = 0;
+                      for (const Extension& p : extensions_)
+                        end = std::max(end, p.session->position() + int(p.size()));
+                      return fmt::format("the KV cache of {} positions", end);
+                    });
   for (size_t i = 0; i < extensions_.size(); ++i) {
     const Extension& p = extensions_[i];
     Session::Impl& s = impl(p);
-    s.expect_memory(p.session->position() + int(p.size()));
     if (!p.tentative) s.index_pages(p.session->position());
     make_branches(i);
   }
@@ -199,6 +222,7 @@ bool Pass::fill_batch() {
   Batch& b = pipeline_.batch;
   clear(b);
   pipeline_.input_rows.clear();
+  promised_ = bytes_to_come();
   while (more() && b.size() < pipeline_.max_batch) {
     const Extension& p = extensions_[next_];
     const int from = p.session->position() + int(at_), end = p.session->position() + int(p.size());
@@ -262,7 +286,8 @@ bool Pass::evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* st
       const size_t n = pipeline_.batch.outputs.size();
       if (!pipeline_.run({.result = result_,
                           .draws = draws.empty() ? draws : draws.subspan(row, n),
-                          .stop = stop})) {
+                          .stop = stop,
+                          .promised = promised_})) {
         give_back();
         return false;
       }

@@ -4,31 +4,9 @@
 
 #include "engine/session/pass.h"
 #include "engine/session/session_impl.h"
-#include "ggml-like-tensor/base/memory.h"
 #include "models/architecture.h"
 
 namespace chaski {
-
-void Session::Impl::expect_memory(int end) {
-  constexpr uint64_t kWorthAsking = 16 << 20;
-  uint64_t need = 0;
-  for (const PageTable& t : tables) need += t.bytes_to(end);
-  unchecked_bytes += need;
-  if (unchecked_bytes < kWorthAsking) return;
-  unchecked_bytes = 0;
-  // Only physical memory is checked: the pool has reserved its addresses.
-  const auto have = available_pages();
-  if (!have || std::max(need, kWorthAsking) <= *have) return;
-  // From now on the pools reuse idle pages before they take new memory.
-  need = 0;
-  for (const PageTable& t : tables) need += t.new_bytes_to(end);
-  for (KvPool& pool : kv().pools) pool.keep_within_now();
-  if (const uint64_t wanted = std::max(need, kWorthAsking); need > 0 && wanted > *have)
-    fail(Exit::memory,
-         "the KV cache of {} positions needs {:.3g} GB more memory, but only {:.3g} GB are "
-         "available",
-         end, double(wanted) / 1e9, double(*have) / 1e9);
-}
 
 void Session::Impl::take_snapshot(int position, bool draft) {
   const auto& pools = kv().states.pools;

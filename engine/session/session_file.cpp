@@ -229,7 +229,14 @@ void Session::restore(const std::string& path) {
     fail(Exit::bad_file, "{}: it has {} groups of layers with a KV cache, the model has {}", path,
          pools, tables.size());
   try {
-    impl_->expect_memory(int(n));
+    impl_->kv().expect_memory(
+        [&] {
+          uint64_t bytes = 0;
+          for (size_t i = 0; i < tables.size(); ++i)
+            bytes += impl_->kv().pools[i].new_bytes(tables[i].pages_to(0, int(n)));
+          return bytes;
+        },
+        [&] { return fmt::format("{}: the KV cache of {} positions", path, n); });
     for (PageTable& t : tables) {
       const auto first = in.take<uint64_t>("first page");
       const uint64_t most = t.recurrent() ? 0 : n / kPage;

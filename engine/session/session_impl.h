@@ -21,7 +21,6 @@ struct Session::Impl {
   PrefixIndex::Link* link = nullptr;  // of the last whole page that is in the prefix index
   std::vector<Snapshot> snapshots;    // in ascending order of position
   int snapshot_cells = 256;           // distance of snapshots; doubled when there are too many
-  uint64_t unchecked_bytes = 0;       // allocated since available memory was last checked
   int prompt_end = 0;                 // where a prompt began, or the last border of its batches
   // index_end() enters nothing if the last tokens are likely to be rewound or those of the session
   // that this is a fork of, or after drop_end().
@@ -33,9 +32,6 @@ struct Session::Impl {
   ~Impl();
 
   KvCache& kv() { return engine->kv_cache(); }
-  // Throws Error(memory) before pages for cells up to `end` would make the system kill the process.
-  // Small amounts are added up and checked together.
-  void expect_memory(int end);
   // Call before the token at `position` is computed. `draft`: it may be rewound at once.
   void take_snapshot(int position, bool draft);
   // Adds the whole pages up to token `end` to the prefix index. If the index already has a page

@@ -60,9 +60,9 @@ std::optional<StreamRoom> stream_room(const Model& model, int context, const Eng
   uint64_t all = 0;
   for (const StepWeights& s : steps) all += bytes_of(s);
   const Footprint need(model, int(model.n_layers), o.kv, threads);
-  const uint64_t have = available_pages().value_or(UINT64_MAX),
+  const uint64_t free = available_pages().value_or(UINT64_MAX), have = promised(free),
                  others = need.weights() - all + need.states(context) + need.activations(context),
-                 safe = have - have / 16, left = safe - std::min(safe, others);
+                 safe = std::min(free - free / 16, have), left = safe - std::min(safe, others);
   if (o.weight_memory == 0 && others <= have && all <= have - others) return std::nullopt;
   room.least = ring_bytes(steps);
   if (o.weight_memory > 0 && o.weight_memory < room.least)

@@ -312,9 +312,4 @@ std::string nearest_models(const std::string& name, WantedModel wanted) {
   return with_and(nearest);
 }
 
-std::string size_text(uint64_t bytes) {
-  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
-                               : fmt::format("{:.2f} GB", double(bytes) / 1e9);
-}
-
 }  // namespace chaski

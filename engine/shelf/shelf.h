@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ggml-like-tensor/base/memory.h"  // size_text()
+
 namespace chaski {
 
 struct ShelvedModel {
@@ -46,8 +48,5 @@ std::string name_on_shelf(const std::string& path);
 // similar; empty if there are no models. `text`: without those that only make embeddings.
 enum class WantedModel { any, text };
 std::string nearest_models(const std::string& name, WantedModel wanted);
-
-// "98.4 MB" or "1.06 GB".
-std::string size_text(uint64_t bytes);
 
 }  // namespace chaski

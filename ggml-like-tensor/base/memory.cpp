@@ -2,6 +2,7 @@
 // a kill by the kernel cannot.
 #include "ggml-like-tensor/base/memory.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -90,6 +91,16 @@ std::optional<uint64_t> available_pages(const std::string& root) {
   if (!read_text(root + "/proc/meminfo", meminfo)) return groups;
   const Bytes machine = field(meminfo.view(), "MemAvailable:");
   return least(groups, machine ? Bytes(*machine * 1024) : Bytes());
+}
+
+std::optional<uint64_t> usable_pages() {
+  const Bytes have = available_pages();
+  return have ? Bytes(rest(*have, kReservedPages)) : have;
+}
+
+std::string size_text(uint64_t bytes) {
+  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                               : fmt::format("{:.2f} GB", double(bytes) / 1e9);
 }
 
 uint64_t resident_memory() {

@@ -15,6 +15,16 @@ std::optional<uint64_t> available_memory(const std::string& root = "");
 // the control groups (version 1 or 2) leave. Empty if neither can be read.
 std::optional<uint64_t> available_pages(const std::string& root = "");
 
+// Memory that is never promised. The kernel needs some for pages of the program and of mapped
+// weights, and tokens, text and page tables are not counted anywhere. In a full control group the
+// kernel kills the process.
+constexpr uint64_t kReservedPages = 8 << 20;
+// available_pages() without that reserve.
+std::optional<uint64_t> usable_pages();
+
+// "98.4 MB" or "1.06 GB".
+std::string size_text(uint64_t bytes);
+
 // Bytes of memory that this process uses, including pages of mapped files; 0 if that cannot be
 // read.
 uint64_t resident_memory();
