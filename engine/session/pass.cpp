@@ -76,8 +76,10 @@ const std::atomic<bool>* interrupt_of(std::span<const Extension> extensions) {
 
 void expect_room(const Session& s, size_t n) {
   if (int(n) > s.room())
-    fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", n,
-         s.position(), s.position() + s.room());
+    throw Error(Exit::prompt_too_long,
+                fmt::format("{} tokens after {} do not fit into a context of {}", n, s.position(),
+                            s.position() + s.room()),
+                s.position() + int64_t(n), s.position() + s.room());
 }
 
 }  // namespace

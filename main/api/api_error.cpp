@@ -23,8 +23,13 @@ ApiError api_error_of(const Error& error) {
   switch (error.code) {
     case Exit::usage:
       return of(400, kInvalid, "invalid_value");
-    case Exit::prompt_too_long:
-    case Exit::memory: {
+    case Exit::memory:
+      if (error.have == 0)
+        return {503, kServer, "out_of_memory",
+                fmt::format("{}; --kv q8 and a smaller --ctx of the server need less memory",
+                            error.what())};
+      [[fallthrough]];  // the pages can never suffice
+    case Exit::prompt_too_long: {
       ApiError out = of(400, kInvalid, kTooLong);
       out.prompt_tokens = int(error.need), out.context = int(error.have);
       return out;

@@ -90,6 +90,53 @@ TEST_CASE("api/openai: without a thread, and at other errors, a request has an e
   CHECK(t.post("/v1/completions", {{"prompt", "A"}}, 500)["error"]["code"] == "internal_error");
 }
 
+TEST_CASE("api: missing memory of the server is no fault of the request, in each dialect") {
+  TestApi t;
+  const auto lacks = [](int64_t need, int64_t have) {
+    return [=] { throw Error(Exit::memory, "0.1 GB are wanted, 0.05 available", need, have); };
+  };
+  const json chat = openai_chat(), text = {{"prompt", "A"}}, input = {{"input", "Hi"}};
+  json message = chat;
+  message["max_tokens"] = 9;
+  const std::pair<const char*, json> requests[] = {
+      {"/v1/chat/completions", chat}, {"/v1/completions", text}, {"/v1/responses", input},
+      {"/v1/messages", message},      {"/api/chat", chat},       {"/api/generate", text},
+      {"/completion", text}};
+  const auto has_advice = [](const std::string& body) {
+    for (const char* part : {"0.1 GB are wanted, 0.05 available", "--kv", "--ctx"})
+      CHECK_MESSAGE(contains(body, part), body);
+  };
+  for (auto [path, request] : requests) {
+    CAPTURE(path);
+    const bool ollama = std::string(path).starts_with("/api/");
+    request["stream"] = false;
+    t.fault = lacks(0, 0);
+    json error = t.post(path, request, 503)["error"];
+    has_advice(error.dump());
+    if (path == std::string("/v1/messages")) {
+      CHECK(error["type"] == "overloaded_error");
+    } else if (!ollama) {
+      CHECK(error["code"] == "out_of_memory");
+      CHECK(error["type"] == "server_error");
+    }
+    // The pages of the server can never suffice: the text is too long for it.
+    t.fault = lacks(600, 512);
+    error = t.post(path, request, 400)["error"];
+    if (!ollama) CHECK(contains(error.dump(), "512"));
+    // A stream that has begun ends with the error, and as its dialect ends a stream.
+    request["stream"] = true;
+    t.fault = lacks(0, 0);
+    const TestReply& reply = t.call("POST", path, request);
+    CHECK(reply.status == 200);
+    CHECK(contains(reply.body, "Hello"));
+    const std::string last = reply.body.substr(reply.body.rfind("error\":") - 2);
+    has_advice(last);
+    const std::string name = path;
+    if (name == "/v1/chat/completions" || name == "/v1/completions" || name == "/completion")
+      CHECK_MESSAGE(reply.body.ends_with("data: [DONE]\n\n"), last);
+  }
+}
+
 TEST_CASE("api/openai: an error of a stream of responses is an event with type and number") {
   TestApi t;
   t.fault = [] { throw Error(Exit::non_finite, "not finite"); };
