@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <ranges>
 #include <utility>
 
@@ -17,6 +18,19 @@ constexpr size_t kMostRunning = 64;
 
 size_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
   return size_t(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+// Calls work() and returns its error, if it has one. Memory that malloc refuses is an Error too.
+template <class Work>
+std::optional<Error> error_of(Work work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(Exit::memory, "no memory is left for the request");
+  }
 }
 
 template <class List, class One>
@@ -156,12 +170,9 @@ std::vector<Extension> Scheduler::extensions() {
       if (r.part != part || left <= 0) continue;
       // Each request after this one keeps room for a token.
       const int reserved = reads ? 0 : decoding - 1 - int(out.size());
-      try {
-        out.push_back(r.request->next(*r.session, left - reserved, others, drafted));
-      } catch (const Error& error) {
-        r.request->error = error;
-        continue;
-      }
+      r.request->error = error_of(
+          [&] { out.push_back(r.request->next(*r.session, left - reserved, others, drafted)); });
+      if (r.request->error) continue;
       in_pass_.push_back(&r);
       left -= int(out.back().size());
       if (!reads) drafted += int(out.back().size()) - 1;
@@ -211,21 +222,17 @@ bool Scheduler::step() {
   }
   const auto start = Clock::now();
   ++totals_.passes;
-  try {
-    draw_all(pass, draws_);
-  } catch (const Error& error) {
-    preempt(error);
+  if (const auto error = error_of([&] { draw_all(pass, draws_); })) {
+    preempt(*error);
     remove_ended();
     return running() + waiting() > 0;
   }
   const std::chrono::duration<double> took = Clock::now() - start;
   learn(in_pass_, pass, draws_, took.count());
   count(pass, took.count());
-  for (size_t i = 0; i < pass.size(); ++i) try {
-      in_pass_[i]->request->take(draws_[i], int(pass.size()));
-    } catch (const Error& error) {
-      in_pass_[i]->request->error = error;
-    }
+  for (size_t i = 0; i < pass.size(); ++i)
+    in_pass_[i]->request->error =
+        error_of([&] { in_pass_[i]->request->take(draws_[i], int(pass.size())); });
   remove_ended();
   return running() + waiting() > 0;
 }

@@ -125,6 +125,24 @@ TEST_CASE("inbox: an error is of one request, and the others go on") {
   CHECK(std::string(thrown.error->what()) == "the reader has gone");
 }
 
+TEST_CASE("inbox: memory that malloc refuses to one request ends that request alone") {
+  const auto engine = on_two_threads(128);
+  Inbox inbox(std::make_shared<LoadedModel>(engine));
+  Record good, refused;
+  inbox.add(job_of(*engine, 1, 30, good));
+  Inbox::Job job = job_of(*engine, 3, 30, refused);
+  job.on_event = [&](const RequestEvent& e) {
+    refused.take(e);
+    if (e.kind == Kind::text) throw std::bad_alloc();
+  };
+  inbox.add(std::move(job));
+  inbox.wait_until_idle();
+  REQUIRE(good.result);
+  CHECK(good.result->tokens.size() == 30);
+  REQUIRE(refused.error);
+  CHECK(refused.error->code == Exit::memory);
+}
+
 TEST_CASE("inbox: grammars, drafts and log probabilities are those of a request alone") {
   const auto engine = on_two_threads();
   const auto rules = parse_regex({"--regex", "[a-z ]{8,20}\\."});
