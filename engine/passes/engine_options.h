@@ -41,6 +41,9 @@ struct EngineOptions {
   // Memory for keys and values beyond which pages that no session uses are dropped before new
   // memory is taken. 0: as much as `sessions` sessions of up to 8192 tokens take.
   uint64_t most_idle_bytes = 0;
+  // The most memory for keys, values and recurrent states of all sessions of the CPU. One session
+  // has its pages in any case. 0: no limit but that of the pools (engine.cpp).
+  uint64_t most_state_bytes = 0;
   Format kv = Format::f16;  // one of kKvTypes
   // For .quipu files: when the checksums of the tensors are verified, and whether the tensors are
   // read into memory (huge pages) instead of being mapped.

@@ -91,20 +91,42 @@ OpenModel open_converted(ConvertedModel& converted, const EngineOptions& o, int 
 // first written.
 constexpr int64_t kContexts = 16;
 
+// Reduces `pages` to about `bytes` bytes, but not below `one`, the pages of a session. Recurrent
+// states take at most half of it.
+void limit_pages(const StateLayout& states, uint64_t bytes, std::span<const int64_t> one,
+                 std::vector<int64_t>& pages) {
+  const auto limit = [&](size_t i, double share) {
+    const auto most = int64_t(double(pages[i]) * std::min(share, 1.0)) / kPageGroup * kPageGroup;
+    pages[i] = std::clamp(most, std::min(whole_groups(one[i]), pages[i]), pages[i]);
+  };
+  for (const bool recurrent : {true, false}) {
+    uint64_t all = 0, taken = 0;
+    for (size_t i = 0; i < pages.size(); ++i)
+      (states.pools[i].recurrent == recurrent ? all : taken) +=
+          uint64_t(pages[i]) * states.pools[i].page_bytes;
+    const uint64_t left = recurrent ? bytes / 2 : bytes - std::min(bytes, taken);
+    for (size_t i = 0; i < pages.size(); ++i)
+      if (states.pools[i].recurrent == recurrent && all > 0) limit(i, double(left) / double(all));
+  }
+}
+
 // The size of each pool in pages.
-std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass, int sessions) {
-  std::vector<int64_t> pages = pages_of_session(states.pools, context, pass);
-  uint64_t one = 0;
-  for (size_t i = 0; i < pages.size(); ++i) one += uint64_t(pages[i]) * states.pools[i].page_bytes;
-  int64_t contexts = std::max<int64_t>(kContexts, sessions);
+std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass,
+                                const EngineOptions& o) {
+  const std::vector<int64_t> one = pages_of_session(states.pools, context, pass);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < one.size(); ++i) bytes += uint64_t(one[i]) * states.pools[i].page_bytes;
+  int64_t contexts = std::max<int64_t>(kContexts, o.sessions);
   // ulimit -v limits addresses, so reserve few of them then.
-  if (const auto left = available_addresses(); left && uint64_t(contexts) * one > *left / 2)
-    contexts = std::max(sessions, 1);
-  for (size_t i = 0; i < pages.size(); ++i) {
+  if (const auto left = available_addresses(); left && uint64_t(contexts) * bytes > *left / 2)
+    contexts = std::max(o.sessions, 1);
+  std::vector<int64_t> pages;
+  for (size_t i = 0; i < one.size(); ++i) {
     const uint64_t page = std::max<size_t>(states.pools[i].page_bytes, 1);
     const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
-    pages[i] = whole_groups(std::min(contexts * pages[i], most));
+    pages.push_back(whole_groups(std::min(contexts * one[i], most)));
   }
+  if (o.most_state_bytes > 0) limit_pages(states, o.most_state_bytes, one, pages);
   return pages;
 }
 
@@ -247,7 +269,7 @@ void Engine::Impl::open_pools(const EngineOptions& o) {
       if (pages.empty()) pages = room;
       for (size_t i = 0; i < pages.size(); ++i) pages[i] = std::min(pages[i], room[i]);
     }
-  if (pages.empty()) pages = host_pages(kv.states, context, pipeline->max_batch, o.sessions);
+  if (pages.empty()) pages = host_pages(kv.states, context, pipeline->max_batch, o);
   for (const auto& stage : pipeline->stages()) stage->reserve(pages);
   for (size_t i = 0; i < pages.size(); ++i)
     kv.pools.emplace_back(

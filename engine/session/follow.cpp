@@ -24,8 +24,9 @@ template <class Each>
 void each_field(RankOpening& opening, Each each) {
   EngineOptions& o = opening.options;
   each(o.model), each(o.tokenizer), each(o.rope_scaling), each(o.threads), each(o.threads_fixed);
-  each(o.context), each(o.sessions), each(o.outputs), each(o.most_idle_bytes), each(o.kv);
-  each(o.verify), each(o.copy), each(o.keep_converted), each(o.rank_speeds);
+  each(o.context), each(o.sessions), each(o.outputs), each(o.most_idle_bytes);
+  each(o.most_state_bytes), each(o.kv), each(o.verify), each(o.copy), each(o.keep_converted),
+      each(o.rank_speeds);
   bool has_shape = opening.shape.has_value();
   each(has_shape);
   if (!has_shape) return;

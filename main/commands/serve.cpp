@@ -11,7 +11,9 @@
 
 #include "engine/drafting/drafters.h"
 #include "engine/session/memory_need.h"
+#include "engine/session/session_room.h"
 #include "engine/shelf/inspection.h"
+#include "engine/shelf/model_file.h"
 #include "engine/shelf/shelf.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
@@ -68,12 +70,29 @@ void check(ServeFlags& flags) {
   models.keep = *seconds;
 }
 
+// Requests share what the weights leave of the memory. Without --ctx, the context of a request is
+// the longest that fits there.
+void fit_into_memory(ModelFlags& flags, const std::string& name) {
+  const std::optional<uint64_t> have = available_memory();
+  if (!have) return;
+  const EngineOptions o = flags.options();
+  const auto room = session_room(open_model(o.model, o.tokenizer).source, o, *have);
+  if (!room) return;
+  flags.engine.most_state_bytes = room->bytes;
+  if (room->context == room->own) return;
+  flags.engine.context = room->context;
+  put_notice(fmt::format(
+      "{}: a context of {} tokens fits into the free memory of {}; the model's own is {} (--ctx)",
+      name, room->context, size_text(*have), room->own));
+}
+
 ServedModel open_served(GenerationFlags generation, const NamedModel& model,
                         const std::function<void(double)>& progress) {
   ServedModel served;
   generation.model.engine.upload = [&](uint64_t done, uint64_t all) {
     progress(all > 0 ? double(done) / double(all) : 0);
   };
+  fit_into_memory(generation.model, model.name);
   served.model = open_loaded_model(generation);
   served.chat_template = model.chat_template;
   served.defaults = model.defaults;

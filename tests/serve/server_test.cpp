@@ -354,3 +354,26 @@ TEST_CASE("serve/405 names the methods of a path; openapi.json names the paths")
   for (const char* path : {"/v1/chat/completions", "/v1/messages", "/api/chat", "/metrics"})
     CHECK_MESSAGE(document["paths"].contains(path), path);
 }
+
+TEST_CASE("serve: within a limit of memory, context and prefixes are what fits there") {
+  const auto ready = [](const std::string& limit) {
+    return Program({"-c", limit + "; exec " + chaski_binary() + " serve -m " + kStory +
+                              " --rope-scaling linear:1024 --port 0 --check --no-log"},
+                   "", "", "/bin/sh")
+        .wait();
+  };
+  const auto number_after = [](const std::string& text, const std::string& word) {
+    const size_t at = text.find(word);
+    REQUIRE_MESSAGE(at != text.npos, text);
+    return std::stod(text.substr(at + word.size()));
+  };
+  if (chaski_binary().find("asan") != std::string::npos) return;  // it needs terabytes of addresses
+  const Outcome limited = ready("ulimit -v 1500000");
+  REQUIRE_MESSAGE(limited.status == 0, limited.err);
+  const double context = number_after(limited.err, "is ready: a context of ");
+  CHECK(context < 512 * 1024);
+  CHECK(context >= 4096);
+  CHECK(contains(limited.err, fmt::format("a context of {} tokens fits into", context)));
+  CHECK(contains(limited.err, "at once, "));
+  CHECK(number_after(limited.err, "requests at once, ") < 1500);  // MB
+}
