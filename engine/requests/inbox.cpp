@@ -230,6 +230,11 @@ void Inbox::read_portion() {
     const Portion portion = reader.work(*model_->engine(), scheduler_->portion_aside());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     scheduler_->learn_aside(portion.tokens, took.count());
+    {
+      const std::scoped_lock lock(mutex_);
+      ++counts_.aside_passes, counts_.aside_tokens += portion.tokens;
+      counts_.aside_seconds += took.count();
+    }
     if (portion.last) return reader.over.set_value();
   } catch (...) {
     return reader.over.set_exception(std::current_exception());

@@ -59,7 +59,9 @@ class Inbox {
   struct Counts {
     int waiting = 0, running = 0;  // waiting: for the next pass or for pages
     int64_t added = 0, ended = 0;
-    int64_t passes = 0, tokens = 0;  // tokens: drawn
+    int64_t passes = 0, tokens = 0;              // tokens: drawn
+    int64_t aside_passes = 0, aside_tokens = 0;  // of read()
+    double aside_seconds = 0;
   };
   // A request that is waiting or running.
   struct Sequence {

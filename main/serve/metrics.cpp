@@ -124,14 +124,18 @@ std::string Metrics::text(const Moment& m) const {
   const std::scoped_lock lock(mutex_);
   constexpr const char *kCounter = "counter", *kGauge = "gauge";
   Writer w;
-  w.put("llamacpp:prompt_tokens_total", kCounter, "Prompt tokens read", prompt_tokens_);
+  const Inbox::Counts& counts = m.facts.counts;
+  const uint64_t prompt_tokens = prompt_tokens_ + uint64_t(counts.aside_tokens);
+  const double prompt_seconds = prompt_seconds_ + counts.aside_seconds;
+  w.put("llamacpp:prompt_tokens_total", kCounter, "Prompt tokens read, those of embeddings too",
+        prompt_tokens);
   w.put("llamacpp:prompt_tokens_cached_total", kCounter, "Prompt tokens that were not read",
         cached_tokens_);
-  w.put("llamacpp:prompt_seconds_total", kCounter, "Time for prompts", prompt_seconds_);
+  w.put("llamacpp:prompt_seconds_total", kCounter, "Time for prompts", prompt_seconds);
   w.put("llamacpp:tokens_predicted_total", kCounter, "Tokens generated", tokens_);
   w.put("llamacpp:tokens_predicted_seconds_total", kCounter, "Time for generation",
         decode_seconds_);
-  w.put("llamacpp:n_decode_total", kCounter, "Passes", m.facts.counts.passes);
+  w.put("llamacpp:n_decode_total", kCounter, "Passes", counts.passes + counts.aside_passes);
   w.put("llamacpp:n_tokens_max", kCounter, "Tokens of the longest sequence", longest_);
   w.put("llamacpp:spec_decode_num_drafts_total", kCounter, "Drafts that were verified", drafts_);
   w.put("llamacpp:spec_decode_num_draft_tokens_total", kCounter, "Draft tokens", drafted_);
@@ -140,12 +144,11 @@ std::string Metrics::text(const Moment& m) const {
   w.put("llamacpp:n_busy_slots_per_decode", kGauge, "Requests in a pass, on average",
         rate(double(m.facts.totals.widths), double(m.facts.totals.passes)));
   w.put("llamacpp:prompt_tokens_seconds", kGauge, "Prompt tokens per second",
-        rate(double(prompt_tokens_), prompt_seconds_));
+        rate(double(prompt_tokens), prompt_seconds));
   w.put("llamacpp:predicted_tokens_seconds", kGauge, "Generated tokens per second of an answer",
         rate(double(tokens_), decode_seconds_));
-  w.put("llamacpp:requests_processing", kGauge, "Requests that run", m.facts.counts.running);
-  w.put("llamacpp:requests_deferred", kGauge, "Requests that wait",
-        m.facts.counts.waiting + m.waiting);
+  w.put("llamacpp:requests_processing", kGauge, "Requests that run", counts.running);
+  w.put("llamacpp:requests_deferred", kGauge, "Requests that wait", counts.waiting + m.waiting);
   const Inbox::Pages& pages = m.facts.pages;
   w.put("llamacpp:kv_cache_usage_ratio", kGauge, "Used part of the KV cache",
         rate(double(pages.used), double(pages.total)));
@@ -165,6 +168,8 @@ std::string Metrics::text(const Moment& m) const {
         m.facts.totals.prefix_tokens);
   w.put("chaski_cached_tokens_total", kCounter, "Prompt tokens of answers that were not read",
         cached_tokens_);
+  w.put("chaski_aside_tokens_total", kCounter,
+        "Tokens read for embeddings and for log probabilities of prompts", counts.aside_tokens);
   w.put("chaski_preempted_total", kCounter, "Requests that lost their pages and continued later",
         m.facts.totals.preempted);
   w.put("chaski_draft_tokens_total", kCounter, "Draft tokens", drafted_);

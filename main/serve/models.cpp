@@ -258,6 +258,9 @@ namespace {
 void add_facts(Inbox::Facts& sum, const Inbox::Facts& more, bool open) {
   sum.counts.added += more.counts.added, sum.counts.ended += more.counts.ended;
   sum.counts.passes += more.counts.passes, sum.counts.tokens += more.counts.tokens;
+  sum.counts.aside_passes += more.counts.aside_passes;
+  sum.counts.aside_tokens += more.counts.aside_tokens;
+  sum.counts.aside_seconds += more.counts.aside_seconds;
   const int width = sum.totals.width;
   sum.totals = sum.totals + more.totals;
   sum.totals.width = open ? width + more.totals.width : 0;

@@ -357,6 +357,8 @@ TEST_CASE("serve/models: embeddings are the pooled hidden states, whatever else 
   std::vector<float> unit;
   for (const float value : pooled) unit.push_back(float(value / std::sqrt(sum)));
   CHECK(got["data"][0]["embedding"].get<std::vector<float>>() == unit);
+  CHECK(contains(server.get("/metrics").body,
+                 "\nchaski_aside_tokens_total " + got["usage"]["prompt_tokens"].dump() + "\n"));
 }
 
 TEST_CASE("serve/models: --max-seconds also ends embeddings and the scores of an echoed prompt") {
