@@ -9,26 +9,29 @@ namespace chaski {
 
 namespace {
 
-constexpr size_t kMostPortion = 128;  // tokens
+constexpr size_t kMostPortion = 256;  // tokens
 
 }  // namespace
 
-std::vector<float> embedding(Inbox& inbox, std::span<const TokenId> tokens,
-                             const std::atomic<bool>& gone) {
+std::vector<std::vector<float>> embeddings(Inbox& inbox,
+                                           std::span<const std::vector<TokenId>> texts,
+                                           const std::atomic<bool>& gone) {
   const Engine& engine = *inbox.model()->engine();
   const bool mean = engine.model().pooling == Model::Pooling::mean;
-  std::vector<double> sums(size_t(engine.hidden_size()));
-  const TextAside text{tokens, kMostPortion, Result::hidden, mean};
-  const auto add_rows = [&](const Pass& pass, size_t, size_t) {
-    const std::span<const float> rows = pass.rows();
-    if (!mean) std::ranges::fill(sums, 0);
-    for (size_t i = 0; i < rows.size(); ++i) sums[i % sums.size()] += rows[i];
-  };
-  if (!read_aside(inbox, text, gone, add_rows)) return {};
-  std::vector<float> pooled;
-  const double count = mean ? double(tokens.size()) : 1;
-  for (const double sum : sums) pooled.push_back(float(sum / count));
-  return pooled;
+  const auto columns = size_t(engine.hidden_size());
+  std::vector<double> sums(columns);  // of the text that is being read
+  std::vector<std::vector<float>> all;
+  const TextsAside aside{{texts.begin(), texts.end()}, kMostPortion, Result::hidden, mean};
+  const bool whole = read_aside(inbox, aside, gone, [&](const PartAside& part) {
+    if (!mean || part.from == 0) std::ranges::fill(sums, 0);
+    for (size_t i = 0; i < part.rows.size(); ++i) sums[i % columns] += part.rows[i];
+    const size_t size = texts[part.text].size();
+    if (part.from + part.size < size) return;
+    std::vector<float>& pooled = all.emplace_back();
+    for (const double sum : sums) pooled.push_back(float(sum / (mean ? double(size) : 1)));
+  });
+  if (!whole) all.clear();
+  return all;
 }
 
 }  // namespace chaski

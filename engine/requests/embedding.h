@@ -1,4 +1,4 @@
-// The embedding of a text, computed between the passes of an inbox.
+// The embeddings of texts, computed between the passes of an inbox.
 #pragma once
 #include <atomic>
 #include <span>
@@ -8,9 +8,10 @@
 
 namespace chaski {
 
-// What Session::pooled() returns, bit for bit. The text is read by read_aside() (reading_aside.h).
-// Once `gone` is set, the rest is not read and the result is empty.
-std::vector<float> embedding(Inbox& inbox, std::span<const TokenId> tokens,
-                             const std::atomic<bool>& gone);
+// For each text what Session::pooled() returns, bit for bit. read_aside() (reading_aside.h) reads
+// the texts. Once `gone` is set, the rest is not read and the result is empty.
+std::vector<std::vector<float>> embeddings(Inbox& inbox,
+                                           std::span<const std::vector<TokenId>> texts,
+                                           const std::atomic<bool>& gone);
 
 }  // namespace chaski

@@ -14,10 +14,12 @@ std::vector<LogProbabilities> prompt_scores(Inbox& inbox, std::span<const TokenI
                                             const std::atomic<bool>& gone) {
   std::vector<LogProbabilities> scores;
   if (tokens.size() < 2) return scores;
-  const TextAside text{tokens.first(tokens.size() - 1), kScoredPortion, Result::logits, true};
-  read_aside(inbox, text, gone, [&](const Pass& pass, size_t at, size_t n) {
-    for (size_t i = 0; i < n && !gone; ++i)
-      scores.push_back(log_probabilities(pass.row(0, i), tokens[at + i + 1], most));
+  const TextsAside text{{tokens.first(tokens.size() - 1)}, kScoredPortion, Result::logits, true};
+  read_aside(inbox, text, gone, [&](const PartAside& part) {
+    const size_t columns = part.rows.size() / part.size;
+    for (size_t i = 0; i < part.size && !gone; ++i)
+      scores.push_back(log_probabilities(part.rows.subspan(i * columns, columns),
+                                         tokens[part.from + i + 1], most));
   });
   return scores;
 }

@@ -69,16 +69,19 @@ std::vector<std::vector<TokenId>> tokens_of_inputs(const ServedModel& served, co
   return all;
 }
 
-// The embedding with length 1.
-std::vector<float> unit_embedding(const ServedModel& served, const std::vector<TokenId>& tokens,
-                                  const std::atomic<bool>& gone) {
-  std::vector<float> values = served.embed(tokens, gone);
-  if (values.empty()) throw time_is_over();
-  double sum = 0;
-  for (const float value : values) sum += double(value) * value;
-  if (const double length = std::sqrt(sum); length > 0)
-    for (float& value : values) value = float(value / length);
-  return values;
+// The embeddings with length 1.
+std::vector<std::vector<float>> unit_embeddings(const ServedModel& served,
+                                                std::span<const std::vector<TokenId>> inputs,
+                                                const std::atomic<bool>& gone) {
+  std::vector<std::vector<float>> all = served.embed(inputs, gone);
+  if (all.size() < inputs.size()) throw time_is_over();
+  for (std::vector<float>& values : all) {
+    double sum = 0;
+    for (const float value : values) sum += double(value) * value;
+    if (const double length = std::sqrt(sum); length > 0)
+      for (float& value : values) value = float(value / length);
+  }
+  return all;
 }
 
 std::string list_text(const std::vector<float>& values) {
@@ -95,8 +98,8 @@ size_t sum_of(const std::vector<std::vector<TokenId>>& inputs) {
 std::string lists_text(const ServedModel& served, const std::vector<std::vector<TokenId>>& inputs,
                        const std::atomic<bool>& gone) {
   std::string lists;
-  for (const auto& tokens : inputs)
-    lists += (lists.empty() ? "" : ",") + list_text(unit_embedding(served, tokens, gone));
+  const auto embeddings = unit_embeddings(served, inputs, gone);
+  for (const auto& values : embeddings) lists += (lists.empty() ? "" : ",") + list_text(values);
   return "[" + lists + "]";
 }
 
@@ -112,8 +115,9 @@ void answer_openai_embeddings(Api& api, const Call& call, Reply& reply) {
   expect_only(fields, "dimensions", served->engine().hidden_size());
   fields.accept({"user"});
   std::string data;
+  const auto embeddings = unit_embeddings(*served, inputs, reply.gone());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::vector<float> values = unit_embedding(*served, inputs[i], reply.gone());
+    const std::vector<float>& values = embeddings[i];
     const std::string_view bytes(reinterpret_cast<const char*>(values.data()),
                                  values.size() * sizeof(float));
     data += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":{}}})", i > 0 ? "," : "",
@@ -159,9 +163,10 @@ void answer_ollama_embeddings(Api& api, const Call& call, Reply& reply) {
   Body body(call.body);
   const Field fields = body.fields();
   const auto served = embedding_model(api, fields);
-  const auto tokens = tokens_of_input(*served, fields["prompt"], true);
+  const std::vector<std::vector<TokenId>> inputs = {
+      tokens_of_input(*served, fields["prompt"], true)};
   std::string text = written({{"embedding", nullptr}});
-  put_member(text, "embedding", list_text(unit_embedding(*served, tokens, reply.gone())));
+  put_member(text, "embedding", list_text(unit_embeddings(*served, inputs, reply.gone())[0]));
   reply.whole(200, kJsonType, text);
 }
 

@@ -25,9 +25,10 @@ struct ServedModel {
   // `interrupt` and the functions are used, which the calling thread calls. Many threads may call
   // it at once.
   Conversation::Generate generate;
-  // embedding() of engine/requests. No function: the server does not offer the model for that. Many
-  // threads may call it at once.
-  std::function<std::vector<float>(std::span<const TokenId> tokens, const std::atomic<bool>& gone)>
+  // embeddings() of engine/requests. No function: the server does not offer the model for that.
+  // Many threads may call it at once.
+  std::function<std::vector<std::vector<float>>(std::span<const std::vector<TokenId>> texts,
+                                                const std::atomic<bool>& gone)>
       embed = {};
   // prompt_scores() of engine/requests. Many threads may call it at once.
   std::function<std::vector<LogProbabilities>(std::span<const TokenId> tokens, int most,

@@ -458,8 +458,9 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
     return prompt_scores(inbox, tokens, most, gone);
   };
   if (entry.model.embeds)
-    open->served.embed = [&inbox](std::span<const TokenId> tokens, const std::atomic<bool>& gone) {
-      return embedding(inbox, tokens, gone);
+    open->served.embed = [&inbox](std::span<const std::vector<TokenId>> texts,
+                                  const std::atomic<bool>& gone) {
+      return embeddings(inbox, texts, gone);
     };
   return open;
 }

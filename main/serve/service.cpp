@@ -180,6 +180,15 @@ std::shared_ptr<const ServedModel> Service::Impl::model(const ModelWish& wish) {
     work->add(result);
     return result;
   };
+  if (served->embed)
+    counted->embed = [served, work](std::span<const std::vector<TokenId>> texts,
+                                    const std::atomic<bool>& gone) {
+      {
+        const std::scoped_lock lock(work->mutex);
+        for (const auto& text : texts) work->prompt_tokens += int(text.size());
+      }
+      return served->embed(texts, gone);
+    };
   return counted;
 }
 
@@ -433,8 +442,9 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
     const std::scoped_lock lock(work.mutex);
     if (work.key.starts_with("name ")) line["key"] = work.key.substr(5);
     if (!work.model.empty()) line["model"] = work.model;
+    if (work.prompt_tokens > 0) line["prompt_tokens"] = work.prompt_tokens;
     if (!work.finishes.empty()) {
-      line["prompt_tokens"] = work.prompt_tokens, line["cached_tokens"] = work.cached_tokens;
+      line["cached_tokens"] = work.cached_tokens;
       line["answer_tokens"] = work.answer_tokens, line["finish"] = work.finishes;
     }
   }

@@ -64,10 +64,12 @@ class TestApi {
     served->chat_template.text = chat_template, served->chat_template.origin = "the test";
     served->generate = [this](std::span<const TokenId> tokens, const GenerateOptions& o,
                               const Sink& sink) { return generate(tokens, o, sink); };
-    served->embed = [this](std::span<const TokenId> tokens, const std::atomic<bool>&) {
-      prompt = engine()->tokenizer().decode(tokens);
-      if (late) return std::vector<float>();
-      return std::vector<float>{3, 0, float(tokens.size()) < 100 ? 4.0f : 0.0f};
+    served->embed = [this](std::span<const std::vector<TokenId>> texts, const std::atomic<bool>&) {
+      std::vector<std::vector<float>> all;
+      prompt = engine()->tokenizer().decode(texts.back());
+      for (const auto& tokens : texts)
+        if (!late) all.push_back({3, 0, tokens.size() < 100 ? 4.0f : 0.0f});
+      return all;
     };
     served->score = [this](std::span<const TokenId> tokens, int most, const std::atomic<bool>&) {
       std::vector<LogProbabilities> scores;

@@ -3,10 +3,13 @@
 #include "engine/requests/serving.h"
 
 #include <random>
+#include <ranges>
 #include <thread>
 
 #include "engine/grammar/regex.h"
 #include "engine/pages/kv_cache.h"
+#include "engine/requests/embedding.h"
+#include "models/architecture.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/support.h"
 
@@ -208,6 +211,44 @@ TEST_CASE("serving: a prompt whose pages can never suffice fails alone with both
     CHECK(error.have >= 16);
   }
   CHECK(generate(inbox, std::vector<TokenId>(5, 5), drawn(0.8, 1, 3), kUnheard).tokens.size() == 3);
+}
+
+TEST_CASE("serving: texts of one request for embeddings share passes, and each has its own bytes") {
+  const auto engine = on_two_threads();
+  auto& model = const_cast<Model&>(engine->model());
+  std::vector<std::vector<TokenId>> texts;
+  size_t all = 0;
+  for (const size_t size : {3, 1, 40, 300, 7, 20, 1, 64}) {
+    std::vector<TokenId>& text = texts.emplace_back();
+    for (size_t i = 0; i < size; ++i) text.push_back(TokenId(5 + (i * 7 + size) % 90));
+    all += size;
+  }
+  const std::atomic<bool> gone = false, left = true;
+  for (const auto pooling : {Model::Pooling::last, Model::Pooling::mean}) {
+    model.pooling = pooling;
+    std::vector<std::vector<float>> alone;
+    for (const auto& text : texts) alone.push_back(engine->session()->pooled(text));
+    for (const int64_t pages : {int64_t(1000), int64_t(25)}) {  // then the longest text alone
+      CAPTURE(pages);
+      KvPool& pool = engine->kv_cache().pools[0];
+      std::vector<int32_t> taken;
+      Inbox inbox(std::make_shared<LoadedModel>(engine));
+      inbox.run([&](Engine&) {
+        while (pool.size() - pool.in_use() > pages) taken.push_back(pool.take());
+      });
+      CHECK(embeddings(inbox, texts, gone) == alone);
+      inbox.wait_until_idle();
+      const Inbox::Counts counts = inbox.counts();
+      CHECK(counts.aside_tokens == int64_t(all));
+      if (pages > 25) CHECK(counts.aside_passes < int64_t(texts.size()) / 2);
+      CHECK(embeddings(inbox, texts, left).empty());
+      inbox.run([&](Engine&) {
+        for (const int32_t page : taken) pool.release(page);
+        CHECK(pool.in_use() == 0);
+      });
+    }
+  }
+  model.pooling = Model::Pooling::last;
 }
 
 TEST_CASE(
