@@ -1,6 +1,7 @@
 #include "engine/conversation/conversation.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <utility>
 
@@ -324,6 +325,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
   }
   std::optional<CallIds> ids;
   std::optional<AnswerStream> stream;
+  std::exception_ptr fault;  // after the beginning of the answer
   try {
     std::vector<TokenId> prompt = fitting_prompt(options, on_event);
     if (!begun.empty()) append_begun(begun, prompt), expect_room(prompt);
@@ -368,29 +370,36 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     ids.emplace(std::as_bytes(std::span(prompt)), options.sampling.seed);
     stream.emplace(in_thought || ends_in_thought(prompt), syntax, tools_.tools, *ids, on_event);
     stream->push(answer.text);
-    std::string read;  // from channels
+    std::string read;
     const auto take = [&](std::string_view part) {
+      read += part;
       stream->push(part);
       on_event({AnswerEvent::Kind::generated, part});
     };
-    answer.result = generate(prompt, all, [&](std::string_view part) {
+    const Sink sink = [&](std::string_view part) {
       if (!channels) return take(part);
-      const std::string text = channels->push(part);
-      read += text;
-      if (!text.empty()) take(text);
-    });
-    if (channels) {
-      const std::string rest = channels->flush();
-      if (!rest.empty()) take(rest);
-      answer.result.text = read + rest;
+      if (const std::string text = channels->push(part); !text.empty()) take(text);
+    };
+    try {
+      answer.result = generate(prompt, all, sink);
+    } catch (const Error&) {
+      if (read.empty()) throw;
+      fault = std::current_exception();
     }
+    if (channels)
+      if (const std::string rest = channels->flush(); !rest.empty()) take(rest);
+    if (channels || fault) answer.result.text = read;
     stream->end();
     answer.thought = stream->thought();
     answer.text += answer.result.text;
-    if (forced && answer.result.complete) answer.text += syntax->closes;
+    if (forced && answer.result.complete && !fault) answer.text += syntax->closes;
   } catch (const Error&) {
     drop_question();
     throw;
+  }
+  if (fault) {
+    messages_.push_back({"assistant", begun + answer.text});
+    std::rethrow_exception(fault);
   }
   if (syntax) {
     ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, *ids);

@@ -105,8 +105,9 @@ class Conversation {
   // to `options` what the template and the tools need. A grammar of `options` applies after a
   // thought, and allows a tool call instead of the text. `may_force`: the answer must be a tool
   // call if the tool choice says so. If the context is full and options.context_policy allows it,
-  // the oldest turns are dropped first. On an error the last question is removed and the error is
-  // thrown: ContextOverflow, Error(usage) with the template's own words, or what `generate` throws.
+  // the oldest turns are dropped first. Throws ContextOverflow, Error(usage) with the template's
+  // own words, or what `generate` throws. If `generate` has sent text before, this text is then the
+  // answer: begun_answer() returns it. Otherwise the last question is removed.
   Answer answer(const GenerateOptions& options, bool may_force, const Generate& generate,
                 const OnAnswerEvent& on_event);
 

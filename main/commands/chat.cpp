@@ -232,10 +232,23 @@ void Chat::reply(bool to_question) {
                         "a new conversation");
     put_files_back();
   } catch (const Error& error) {  // the conversation continues after an error of one answer
+    if (conversation_.begun_answer()) view.end(true);
     if (!interactive_ || error.code == Exit::io) throw;
     put_error(error.what());
-    put_files_back();
+    put_turn_after_error();
   }
+}
+
+// What became of the question, and of the beginning of its answer.
+void Chat::put_turn_after_error() {
+  if (conversation_.begun_answer()) {
+    sent_.clear();
+    return put_note(
+        "the answer ends here, and this beginning of it is kept: /retry generates another one, "
+        "/undo removes it and the question");
+  }
+  put_note("there is no answer: the question is removed, and Up brings it back");
+  put_files_back();
 }
 
 void Chat::take_event(const AnswerEvent& event, AnswerView& view) {

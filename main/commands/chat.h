@@ -75,6 +75,7 @@ class Chat {
   void ask(const std::string& question);
   void take_tool_result(const std::string& text);
   void reply(bool to_question);
+  void put_turn_after_error();
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
   void report_end(const GenerateResult& result);

@@ -1,7 +1,32 @@
 // chaski chat in a terminal: completion, progress, all commands, resizing, Ctrl-C and Ctrl-Z.
+#include "ggml-like-tensor/file/quipu.h"
 #include "tests/cli/screen.h"
 
+using namespace chaski;
 using namespace chaski::test;
+
+namespace {
+
+// The bundled model with its output weights apart, and with embeddings that are no numbers for the
+// 16 tokens from `first` on: a pass over one of them ends with an error.
+void write_model_without(int64_t first, const std::string& path) {
+  ModelSource source = source_of(open_quipu(kStory));
+  const auto embedding = std::ranges::find(source.tensors, "token_embd",
+                                           [](const TensorSource& t) { return t.info.name; });
+  REQUIRE(embedding != source.tensors.end());
+  TensorSource output = *embedding;
+  output.info.name = "output";
+  const uint64_t bytes = strip_bytes(output.info.format, output.info.cols);
+  embedding->read = [read = output.read, first, bytes](int64_t begin, int64_t end, std::byte* to) {
+    read(begin, end, to);
+    if (const int64_t at = first / 16; begin <= at && at < end)
+      std::memset(to + uint64_t(at - begin) * bytes, 0xff, bytes);
+  };
+  source.tensors.push_back(output);
+  write_quipu(path, source, 1);
+}
+
+}  // namespace
 
 TEST_CASE("cli/chat on a terminal: Tab lists the commands that match") {
   Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
@@ -215,6 +240,55 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C in the middle of a pass changes no lat
   }
   CHECK(answers[0].back().size() > 10);
   CHECK(answers[0] == answers[1]);
+}
+
+TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and before it") {
+  const TempFolder folder;
+  const std::string model = folder / "bad.quipu", talk = folder / "talk";
+  write_model_without(1328, model);  // " world" is one of these tokens
+  const Arguments chat = {"chat", "-m",     model, "--device", "cpu", "-n",
+                          "40",   "--temp", "0",   "--draft",  "none"};
+  Screen screen(chat);
+  screen.until("> ");
+  screen.type("A dog.\r");
+  const std::string answer = screen.until("are not finite");
+  CHECK_MESSAGE(answer.find("I want to see the world\r\nchaski: error: ") != std::string::npos,
+                answer);
+  screen.until("the answer ends here, and this beginning of it is kept: /retry generates another");
+  screen.until("> ");
+  // The question and the beginning of its answer are in the conversation, and saved with it.
+  screen.type("/save " + talk + "\r");
+  screen.until("2 messages in");
+  const std::vector<std::string> begun = said_in(talk, "assistant");
+  CHECK(begun == std::vector<std::string>{" \"I want to go to the park. I want to see the world"});
+  screen.until("> ");
+  // Without the tokens that fail, the chat continues.
+  screen.type("/undo\r");
+  screen.until("removed: A dog.");
+  screen.until("> ");
+  screen.type("The world.\r");
+  screen.until("there is no answer: the question is removed, and Up brings it back");
+  screen.until("> ");
+  screen.type("A cat.\r");
+  screen.until("ended by -n");
+  screen.until("> ");
+  screen.type("/save " + folder / "cat" + "\r");
+  screen.until("2 messages in");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  const Outcome alone = chaski_run({"chat", "-q", "-m", model, "--device", "cpu", "-n", "40",
+                                    "--temp", "0", "--draft", "none", "-p", "A cat."});
+  CHECK(alone.out == said_in(folder / "cat", "assistant")[0] + "\n");
+
+  Arguments resumed = chat;
+  resumed.insert(resumed.end(), {"--resume", talk});
+  Screen again(resumed);
+  again.until("I want to see the world");
+  again.until("> ");
+  again.type("/retry\r");
+  again.until("this beginning of it is kept");
+  again.type("/quit\r");
+  CHECK(again.status() == 0);
 }
 
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {

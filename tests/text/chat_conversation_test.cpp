@@ -41,7 +41,7 @@ class Talk {
       prompt = shown(*model_.tokenizer, {tokens.begin(), tokens.end()});
       used = all;
       for (size_t at = 0; at < text.size(); at += piece) sink(text.substr(at, piece));
-      if (text.empty()) fail(Exit::non_finite, "a logit is not finite");
+      if (text.empty() || breaks_off) fail(Exit::non_finite, "a logit is not finite");
       GenerateResult result;
       result.text = text, result.finish = Finish::end;
       return result;
@@ -66,8 +66,9 @@ class Talk {
   Conversation conversation;
   const Tokenizer& tokenizer() const { return *model_.tokenizer; }
 
-  std::string prompt;    // of the last answer
-  GenerateOptions used;  // for it
+  std::string prompt;       // of the last answer
+  GenerateOptions used;     // for it
+  bool breaks_off = false;  // an error follows the text
 };
 
 // In the style of gpt-oss.
@@ -266,6 +267,40 @@ TEST_CASE("chat: an answer that was begun is continued, and the events hold only
   Talk full(30);
   full.conversation.set_messages({{"user", "1 + 1?"}, {"assistant", std::string(60, 'x')}});
   CHECK_THROWS_AS(full.answer("x", 1), ContextOverflow);
+}
+
+TEST_CASE("chat: the text before an error stays as the answer, and the error is thrown") {
+  const auto break_off = [](Talk& talk, const std::string& text, bool may_force = false) {
+    talk.breaks_off = true;
+    CHECK(error_of([&] { talk.answer(text, 3, {}, may_force); }).code == Exit::non_finite);
+    talk.breaks_off = false;
+    return talk.conversation.messages().back().content;
+  };
+  Talk talk(10000, with_tools("auto"));
+  talk.conversation.ask("1 + 1?");
+  CHECK_EQ(break_off(talk, "It is"), "It is");
+  REQUIRE(talk.conversation.messages().size() == 2);
+  talk.conversation.ask("And 2 + 2?");
+  CHECK_EQ(talk.answer("Four.", 100), "text: Four.\nfinish: end");
+  CHECK_EQ(talk.prompt, talk.prompt.substr(0, talk.prompt.find("It is")) +
+                            "It is⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nAnd 2 + 2?⟦<|im_end|>⟧\n"
+                            "⟦<|im_start|>⟧assistant\n");
+  // Text that might begin a call is kept, and a call that is not complete stays text.
+  talk.conversation.ask("3?");
+  CHECK_EQ(break_off(talk, "So <tool_"), "So <tool_");
+  CHECK_EQ(talk.conversation.take_back(), "3?");
+  Talk forced(10000, with_tools("required"));
+  forced.conversation.ask("1 + 1?");
+  CHECK_EQ(break_off(forced, "{\"name\": ", true), "<tool_call>\n{\"name\": ");
+  CHECK(forced.conversation.open_call() == nullptr);
+  Talk channels = talk_in_channels();
+  channels.conversation.ask("1 + 1?");
+  CHECK_EQ(break_off(channels, "<|channel|>final<|message|>Tw"), "Tw");
+  // Without any text there is no answer, and no question.
+  talk.conversation.ask("4?");
+  const size_t messages = talk.conversation.messages().size();
+  CHECK(error_of([&] { talk.answer("", 9); }).code == Exit::non_finite);
+  CHECK_EQ(talk.conversation.messages().size(), messages - 1);
 }
 
 TEST_CASE("chat: tool calls are sent when they are complete, and no call is sent that is none") {
