@@ -115,8 +115,8 @@ class BatchRun {
         inbox_(served_->model, 0, 0),
         key_(key_of(*served_)),
         input_(flags.in, key_),
-        output_(flags.out),
-        bar_({double(input_.count()), "lines"}) {
+        output_(flags.out) {
+    bar_.emplace(ProgressScale{double(input_.count()), "lines"});
     served_->generate = [this](std::span<const TokenId> prompt, const GenerateOptions& options,
                                const Sink& sink) {
       return generate(inbox_, prompt, options, sink);
@@ -139,8 +139,14 @@ class BatchRun {
     }
     if (threads.empty()) work();
     for (std::thread& thread : threads) thread.join();
+    bar_.reset();
     if (error_) throw *error_;
-    put_result();
+    if (interrupt_) {
+      put_interrupted();
+    } else {
+      output_.all_are_written();
+      put_result();
+    }
     return failed_ == 0;
   }
 
@@ -200,8 +206,13 @@ class BatchRun {
       while (!interrupt_ && !stop_) {
         const std::optional<BatchLine> line = next();
         if (!line) break;
+        if (std::optional<BatchResult> finished = output_.take_waiting(*line)) {
+          count_earlier(*finished);
+          write(line->number, std::move(finished->text), true);
+          continue;
+        }
         std::string result = answer(*line);
-        if (!interrupt_) write(line->number, std::move(result));
+        if (!interrupt_) write(line->number, std::move(result), false);
       }
     } catch (const Error& error) {
       end_with(error);
@@ -210,6 +221,11 @@ class BatchRun {
     }
     const std::scoped_lock lock(mutex_);
     written_.notify_all();
+  }
+  void count_earlier(const BatchResult& result) {
+    const std::scoped_lock lock(mutex_);
+    failed_ += result.failed;
+    ++answered_before_;
   }
   void end_with(const Error& error) {
     const std::scoped_lock lock(mutex_);
@@ -254,9 +270,10 @@ class BatchRun {
   }
 
   // Writes a result when those of all lines before it are written. A job that is far ahead waits.
-  void write(size_t number, std::string result) {
+  // `kept`: the result is in the file of those that wait.
+  void write(size_t number, std::string result, bool kept) {
     std::unique_lock lock(mutex_);
-    if (stop_) return;
+    if (out_failed_) return;
     results_.emplace(number, std::move(result));
     const auto writable = [&] {
       if (flags_.unordered) return results_.begin();
@@ -266,13 +283,18 @@ class BatchRun {
       try {
         output_.write(at->second);
       } catch (...) {
-        stop_ = true;  // before another job gets the lock and writes after it
+        out_failed_ = true;  // before another job gets the lock and writes after it
         throw;
       }
       std::erase(order_, at->first);
       results_.erase(at);
       ++done_;
     }
+    if (results_.empty())
+      output_.none_waits();
+    else if (const auto waits = results_.find(number);
+             waits != results_.end() && !kept && flags_.in != "-")
+      output_.keep_waiting(waits->second);
     show();
     written_.notify_all();
     written_.wait(
@@ -286,10 +308,34 @@ class BatchRun {
   void show() {
     if (input_.count() == 0) return;
     const Inbox::Facts facts = inbox_.facts();
-    bar_.show({.tensor = fmt::format("{:.4g} tok/s, width {}",
-                                     double(facts.counts.tokens) / seconds(), facts.totals.width),
-               .done = done_,
-               .total = input_.count()});
+    bar_->show({.tensor = fmt::format("{:.4g} tok/s, width {}",
+                                      double(facts.counts.tokens) / seconds(), facts.totals.width),
+                .done = done_,
+                .total = input_.count()});
+  }
+
+  void put_interrupted() const {
+    const bool is_one = input_.count() == 0 && done_ == 1;
+    std::string line =
+        fmt::format("interrupted: {}{} {} answered in {}", done_,
+                    input_.count() > 0 ? fmt::format(" of {} lines", input_.count())
+                    : is_one           ? " line"
+                                       : " lines",
+                    is_one ? "is" : "are", flags_.out == "-" ? "standard output" : flags_.out);
+    const size_t waiting = output_.kept_waiting(results_.size());
+    if (!output_.can_continue())
+      line += ", which cannot be continued";
+    else if (flags_.in == "-")
+      line += "; it cannot be continued, because standard input is not read twice";
+    else if (waiting > 0)
+      line += fmt::format(
+          ", and {} more are kept in a hidden file next to it until those before them are; the "
+          "same "
+          "command continues",
+          waiting);
+    else
+      line += "; the same command continues";
+    put_notice(line);
   }
 
   void put_result() {
@@ -327,7 +373,8 @@ class BatchRun {
   size_t done_ = 0, failed_ = 0;
   std::optional<Error> error_;
   std::atomic<bool> stop_ = false;
-  ProgressBar bar_;
+  bool out_failed_ = false;
+  std::optional<ProgressBar> bar_;  // until the last line is answered
 };
 
 // The model with memory for `jobs` sequences; 0: as many as fit, at most kAutomatic.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,16 @@ bool next_line(std::istream& in, const std::string& path, std::string& line) {
   return false;
 }
 
+// Writes all of the text. Returns the error; 0 for none.
+int write_whole(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(file, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return errno;
+    if (n > 0) text.remove_prefix(size_t(n));
+  }
+  return 0;
+}
+
 // A line of OUT; nothing if it is none.
 std::optional<BatchResult> result_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -42,6 +53,34 @@ std::optional<BatchResult> result_of(const std::string& line) {
     return std::nullopt;
   }
   return result;
+}
+
+// Passes each result to `take`, which returns whether it expects one there. Returns the end of the
+// last whole line. Stores the rest, a line that was cut off, in `rest`.
+template <class Take>
+off_t read_results(const std::string& path, std::string& rest, Take take) {
+  std::ifstream in(path, std::ios::binary);
+  off_t end = 0;
+  size_t number = 0;
+  while (next_line(in, path, rest) && !in.eof()) {
+    ++number;
+    std::optional<BatchResult> result = result_of(rest);
+    if (!result || !take(*std::move(result), rest))
+      fail(Exit::usage,
+           "{}: line {} is not a result of a batch, expected another name for the results", path,
+           number);
+    end += off_t(rest.size()) + 1;
+  }
+  // A file with one line and no newline may belong to another program: do not truncate it.
+  constexpr std::string_view kBegins = R"({"id":"batch_req_)";
+  if (number == 0 && !rest.starts_with(kBegins) && !kBegins.starts_with(rest))
+    fail(Exit::usage, "{} is not a result of a batch, expected another name for the results", path);
+  return end;
+}
+
+std::string waiting_path(const std::string& out) {
+  const std::filesystem::path path = out;
+  return (path.parent_path() / fmt::format(".{}.waiting", path.filename().string())).string();
 }
 
 }  // namespace
@@ -84,58 +123,92 @@ BatchOutput::BatchOutput(const std::string& path)
     if (flock(file_, LOCK_EX | LOCK_NB) != 0)
       fail(Exit::usage, "{}: another batch writes to this file", path);
     struct stat of {};
-    if (fstat(file_, &of) == 0 && S_ISREG(of.st_mode)) end_ = read_earlier();
+    if (fstat(file_, &of) != 0 || !S_ISREG(of.st_mode)) return;
+    end_ = read_earlier();
+    waiting_path_ = waiting_path(path);
+    read_waiting();
   } catch (...) {
     close(file_);
+    if (waiting_file_ >= 0) close(waiting_file_);
     throw;
   }
 }
 
 BatchOutput::~BatchOutput() {
   if (file_ >= 0) close(file_);
+  if (waiting_file_ < 0) return;
+  struct stat of {};
+  if (fstat(waiting_file_, &of) == 0 && of.st_size == 0) unlink(waiting_path_.c_str());
+  close(waiting_file_);
 }
 
 off_t BatchOutput::read_earlier() {
-  std::ifstream in(path_, std::ios::binary);
-  std::string line;
-  size_t number = 0, last = 0;
-  off_t end = 0;                                     // of the last whole line
-  while (next_line(in, path_, line) && !in.eof()) {  // at the end of file: a line that was cut off
-    ++number;
-    const std::optional<BatchResult> result = result_of(line);
-    if (!result || earlier_.count(result->number) > 0)
-      fail(Exit::usage,
-           "{}: line {} is not a result of a batch, expected another name for the results", path_,
-           number);
-    in_order_ &= result->number > last;
-    last = result->number;
-    earlier_.emplace(result->number, *result);
-    end += off_t(line.size()) + 1;
-  }
-  // A file with one line and no newline may belong to another program: do not truncate it.
-  if (number == 0 && !line.empty() && !line.starts_with(R"({"id":"batch_req_)") &&
-      !std::string_view(R"({"id":"batch_req_)").starts_with(line))
-    fail(Exit::usage, "{} is not a result of a batch, expected another name for the results",
-         path_);
+  std::string rest;
+  size_t last = 0;
+  const off_t end = read_results(path_, rest, [&](BatchResult result, const std::string&) {
+    in_order_ &= result.number > last;
+    last = result.number;
+    return earlier_.emplace(result.number, std::move(result)).second;
+  });
   if (ftruncate(file_, end) != 0)
     fail(Exit::io, "{}: cannot be written: {}", path_, std::strerror(errno));
   return end;
+}
+
+void BatchOutput::read_waiting() {
+  waiting_file_ = open(waiting_path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+  if (waiting_file_ < 0) return;
+  std::string rest;
+  const off_t end =
+      read_results(waiting_path_, rest, [&](BatchResult result, const std::string& text) {
+        result.text = text;
+        if (!earlier_.contains(result.number))
+          waiting_.insert_or_assign(result.number, std::move(result));
+        return true;
+      });
+  if (ftruncate(waiting_file_, waiting_.empty() ? 0 : end) != 0)
+    fail(Exit::io, "{}: cannot be written: {}", waiting_path_, std::strerror(errno));
+}
+
+std::optional<BatchResult> BatchOutput::take_waiting(const BatchLine& line) {
+  const std::scoped_lock lock(mutex_);
+  auto found = waiting_.extract(line.number);
+  if (found.empty() || found.mapped().sum != line.sum) return std::nullopt;
+  return std::move(found.mapped());
+}
+
+void BatchOutput::keep_waiting(const std::string& line) {
+  const std::scoped_lock lock(mutex_);
+  if (waiting_path_.empty() || cannot_keep_) return;
+  if (waiting_file_ < 0)
+    waiting_file_ = open(waiting_path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int error = waiting_file_ < 0 ? errno : write_whole(waiting_file_, line + "\n");
+  if (error == 0) return;
+  cannot_keep_ = true;
+  put_notice(
+      fmt::format("{}: cannot be written: {}: if the batch is stopped, answers that wait for "
+                  "an earlier line are lost",
+                  waiting_path_, std::strerror(error)));
+}
+
+void BatchOutput::none_waits() {
+  const std::scoped_lock lock(mutex_);
+  if (waiting_file_ >= 0 && waiting_.empty()) (void)!ftruncate(waiting_file_, 0);
+}
+
+void BatchOutput::all_are_written() {
+  waiting_.clear();
+  none_waits();
 }
 
 void BatchOutput::write(const std::string& line) {
   const std::scoped_lock lock(mutex_);
   const std::string whole = line + "\n";
   if (file_ < 0) return put(whole);
-  for (size_t at = 0; at < whole.size();) {
-    const ssize_t n = ::write(file_, whole.data() + at, whole.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      std::string rest;
-      if (end_ && ftruncate(file_, *end_) != 0) rest = ", and its last line is not whole";
-      fail(Exit::io, "{}: cannot be written: {}{}", path_, std::strerror(error), rest);
-    }
-    at += size_t(n);
+  if (const int error = write_whole(file_, whole)) {
+    std::string rest;
+    if (end_ && ftruncate(file_, *end_) != 0) rest = ", and its last line is not whole";
+    fail(Exit::io, "{}: cannot be written: {}{}", path_, std::strerror(error), rest);
   }
   if (end_) *end_ += off_t(whole.size());
 }

@@ -5,6 +5,9 @@
 // others, and skips their requests. Every result has the number of its line and a sum of the line,
 // the model and the settings, so results of another file, model or setting are recognised. A lock
 // on OUT keeps two batches from writing to it.
+//
+// A result that must wait for the result of an earlier line is also written to a hidden file next
+// to OUT at once, in the same way. A new start takes it from there.
 #pragma once
 #include <sys/types.h>
 
@@ -44,11 +47,12 @@ class BatchInput {
   size_t number_ = 0, count_ = 0;
 };
 
-// A result that is in OUT already.
+// A result of an earlier run.
 struct BatchResult {
   size_t number = 0;
   std::string sum;
-  bool failed = false;  // its status is not 200
+  bool failed = false;    // its status is not 200
+  std::string text = {};  // only of a result that waits
 };
 
 // Thread-safe.
@@ -65,17 +69,35 @@ class BatchOutput {
   const std::map<size_t, BatchResult>& earlier() const { return earlier_; }
   // Whether the earlier results are in the order of their lines.
   bool in_order() const { return in_order_; }
+  // Whether a later run finds the results again: OUT is a regular file.
+  bool can_continue() const { return end_.has_value(); }
   // Appends a line. Throws Error(io), and then the file ends with the last whole line.
   void write(const std::string& line);
 
+  // The result of this line that an earlier run left waiting, if it is the result of the same
+  // request. Returns it once.
+  std::optional<BatchResult> take_waiting(const BatchLine& line);
+  // Keeps a result that waits, in case the batch is stopped. If that fails, a note says so once.
+  void keep_waiting(const std::string& line);
+  // How many of these `new_ones`, and of those that were not taken, a later run finds.
+  size_t kept_waiting(size_t new_ones) const {
+    return cannot_keep_ ? 0 : new_ones + waiting_.size();
+  }
+  // No new result waits any more. Those of an earlier run that were not taken stay.
+  void none_waits();
+  // All lines have a result in OUT.
+  void all_are_written();
+
  private:
   off_t read_earlier();  // returns the end of the last whole line
+  void read_waiting();
 
   const std::string path_;
-  int file_;
+  std::string waiting_path_;  // empty if OUT is not a regular file
+  int file_, waiting_file_ = -1;
   std::mutex mutex_;
-  std::map<size_t, BatchResult> earlier_;
-  bool in_order_ = true;
+  std::map<size_t, BatchResult> earlier_, waiting_;  // waiting_: not taken yet
+  bool in_order_ = true, cannot_keep_ = false;
   std::optional<off_t> end_;  // of the last whole line; nothing if OUT is not a regular file
 };
 

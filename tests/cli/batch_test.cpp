@@ -152,6 +152,107 @@ TEST_CASE("batch: after a kill it continues without a lost or doubled line") {
   }
 }
 
+// The first line has a long answer, which the short ones wait for.
+std::string one_long_request(int lines) {
+  std::string all =
+      json{{"prompt", "Once upon a time"}, {"max_tokens", 480}, {"ignore_eos", true}, {"seed", 1}}
+          .dump() +
+      "\n";
+  for (int i = 1; i < lines; ++i)
+    all += json{{"prompt", kOpenings[i % 4]}, {"max_tokens", 2}, {"seed", i}}.dump() + "\n";
+  return all;
+}
+
+TEST_CASE("batch: answers that wait for a longer one survive Ctrl-C and a kill") {
+  const TempFolder folder;
+  constexpr int kLines = 12;
+  const std::string in = write_file(folder / "in", one_long_request(kLines)), out = folder / "out",
+                    waiting = folder / ".out.waiting";
+  CHECK(chaski_run(batch(in, folder / "whole")).status == 0);
+  CHECK(!std::filesystem::exists(folder / ".whole.waiting"));
+  const std::string whole = read_file(folder / "whole");
+  setenv("CHASKI_ISA", "scalar", 1);  // slow
+  const auto stopped = [&](int signal, const Arguments& more) {
+    Arguments all = batch(in, out, {"--jobs", "4"});
+    all.insert(all.end(), more.begin(), more.end());
+    Program program(all, "");
+    for (int tries = 0; tries < 3000 && lines_of(read_file(waiting)).size() < kLines - 1; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    program.signal(signal);
+    return program.wait();
+  };
+  const Outcome interrupted = stopped(SIGINT, {});
+  CHECK(interrupted.status == 130);
+  CHECK(interrupted.err ==
+        "chaski: note: interrupted: 0 of 12 lines are answered in " + out +
+            ", and 11 more are kept in a hidden file next to it until those before them are; the "
+            "same command continues\n");
+  const std::string kept = read_file(waiting);
+  CHECK(lines_of(kept).size() == kLines - 1);
+  CHECK(read_file(out).empty());
+  // The next run computes none of them again.
+  const Outcome terminated = stopped(SIGTERM, {"-q"});
+  CHECK(terminated.status == 143);
+  CHECK(terminated.err.empty());
+  CHECK(read_file(waiting) == kept);
+  CHECK(stopped(SIGKILL, {}).status == 137);
+  CHECK(read_file(waiting) == kept);
+  unsetenv("CHASKI_ISA");
+  std::ofstream(waiting, std::ios::app) << "{\"id\":\"batch_req_";
+  const Outcome last = chaski_run(batch(in, out, {"--jobs", "4"}));
+  CHECK_MESSAGE(last.status == 0, last.err);
+  CHECK_MESSAGE(last.error_says("1 line answered after 11 of an earlier run"), last.err);
+  CHECK(read_file(out) == whole);
+  CHECK(!std::filesystem::exists(waiting));
+}
+
+TEST_CASE("batch: waiting answers of other settings are not used, and a foreign file is refused") {
+  const TempFolder folder;
+  const std::string in = write_file(folder / "in", one_long_request(4)), out = folder / "out",
+                    waiting = folder / ".out.waiting";
+  CHECK(chaski_run(batch(in, folder / "other", {"--top-k", "3"})).status == 0);
+  CHECK(chaski_run(batch(in, folder / "whole")).status == 0);
+  const std::vector<std::string> other = lines_of(read_file(folder / "other"));
+  write_file(waiting, other[1] + "\n" + other[3] + "\n");
+  CHECK(chaski_run(batch(in, out)).status == 0);
+  CHECK(read_file(out) == read_file(folder / "whole"));
+  CHECK(!std::filesystem::exists(waiting));
+  // --unordered writes them at once.
+  std::filesystem::remove(out);
+  const std::vector<std::string> whole = lines_of(read_file(folder / "whole"));
+  write_file(waiting, whole[3] + "\n" + whole[1] + "\n");
+  CHECK(chaski_run(batch(in, out, {"--unordered", "--jobs", "1"})).status == 0);
+  CHECK(lines_of(read_file(out)) == whole);
+  write_file(waiting, "Dear Tim,\n");
+  check_one_line(chaski_run(batch(in, folder / "out")), 2,
+                 ".out.waiting: line 1 is not a result of a batch");
+  CHECK(read_file(waiting) == "Dear Tim,\n");
+}
+
+TEST_CASE("batch: Ctrl-C says how many lines are answered, and whether it can be continued") {
+  const TempFolder folder;
+  const std::string in = write_file(folder / "in", one_long_request(1));
+  setenv("CHASKI_ISA", "scalar", 1);
+  const auto said = [&](const Arguments& all) {
+    Program program(all, read_file(in));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    program.signal(SIGINT);
+    const Outcome outcome = program.wait();
+    CHECK(outcome.status == 130);
+    return outcome.err;
+  };
+  CHECK(said(batch(in, folder / "out")) ==
+        "chaski: note: interrupted: 0 of 1 lines are answered in " + folder / "out" +
+            "; the same command continues\n");
+  CHECK(said(batch(in, "-")) ==
+        "chaski: note: interrupted: 0 of 1 lines are answered in standard output, which cannot be "
+        "continued\n");
+  CHECK(said(batch("-", folder / "piped")) ==
+        "chaski: note: interrupted: 0 lines are answered in " + folder / "piped" +
+            "; it cannot be continued, because standard input is not read twice\n");
+  unsetenv("CHASKI_ISA");
+}
+
 TEST_CASE("batch: a file that is not a result of these requests is refused and stays as it is") {
   const TempFolder folder;
   write_file(folder / "in", requests(3));
