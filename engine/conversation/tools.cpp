@@ -38,7 +38,7 @@ constexpr ToolSyntax kSyntaxes[] = {
 // Families whose calls are not JSON, or are in another place, although a mark above fits.
 constexpr std::string_view kOthers[] = {"<function=", "<arg_key>", "<tool_sep>"};
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-constexpr size_t kShown = 60;  // bytes of a damaged call in a message
+constexpr size_t kShown = 60;  // bytes of a damaged call, or of a text after it, in a message
 constexpr int kMostNestedJson = 50;
 constexpr size_t kIdLength = 9;  // of a call
 constexpr std::string_view kFence = "```json";
@@ -113,6 +113,13 @@ std::string_view inside_white_space(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, end + 1 - begin);
 }
 
+// The beginning of a text, for a message.
+std::string quoted(std::string_view text) {
+  text = inside_white_space(text);
+  return fmt::format("\"{}{}\"", escaped(text.substr(0, kShown)),
+                     text.size() > kShown ? "..." : "");
+}
+
 class AnswerReader {
  public:
   AnswerReader(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
@@ -173,11 +180,12 @@ class AnswerReader {
     const size_t calls = out_.calls.size(), faults = out_.faults.size();
     const std::string_view before = rest_;
     skip_space();
-    bool good = take_values();
+    const bool read = take_values();
     skip_space();
     if (fenced_ && take("```")) skip_space();
-    if (!take(syntax_.ends) && !syntax_.ends.empty() && good) good = rest_.empty();
-    if (good) return true;
+    const bool followed = read && !syntax_.ends.empty() && !take(syntax_.ends) && !rest_.empty();
+    if (read && !followed) return true;
+    const std::string_view after = rest_;
     out_.calls.resize(calls), out_.faults.resize(faults);
     // The damaged text ends with the end mark, or before the next call.
     rest_ = before;
@@ -187,11 +195,13 @@ class AnswerReader {
         rest_.substr(0, std::min({end == std::string_view::npos ? end : end + syntax_.ends.size(),
                                   next, rest_.size()}));
     rest_.remove_prefix(damaged.size());
-    const std::string_view shown = inside_white_space(damaged);
     out_.damaged = true;
-    out_.faults.push_back(fmt::format(
-        "cannot read the tool call \"{}{}\", expected {{\"name\": ..., \"{}\": {{...}}}}",
-        escaped(shown.substr(0, kShown)), shown.size() > kShown ? "..." : "", syntax_.arguments));
+    const std::string call = "cannot read the tool call " + quoted(damaged);
+    out_.faults.push_back(
+        followed ? fmt::format("{}: the text {} follows it, expected {} or the end of the answer",
+                               call, quoted(after), syntax_.ends)
+                 : fmt::format("{}, expected {{\"name\": ..., \"{}\": {{...}}}}", call,
+                               syntax_.arguments));
     return false;
   }
 

@@ -337,6 +337,12 @@ void Chat::load(const std::string& path) {
   call_is_shown_ = false;
   if (interactive_) show_last_turns();
   put_other_model(saved.model, path);
+  const bool calls = std::ranges::any_of(conversation_.messages(),
+                                         [](const ChatMessage& m) { return !m.calls.empty(); });
+  if (calls && !flags_.tools.given())
+    put_notice(path +
+               " has tool calls: without --tools FILE the model is shown no functions, and "
+               "calls in its answers stay text");
   forget_settings();  // of the conversation before
   take_settings(saved.settings, path);
   const std::string states = states_file(path);

@@ -14,6 +14,7 @@ class ToolFlags {
   void declare(Flags& flags);
   // Reads the file of --tools. Throws Error(usage | io | bad_file).
   void read();
+  bool given() const { return !file_.empty(); }
   // After read(). With --tool-choice none there are no tools.
   const ToolOptions& options() const { return options_; }
 

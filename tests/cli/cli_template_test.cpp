@@ -213,6 +213,20 @@ TEST_CASE(
   CHECK_MESSAGE(lines.out.ends_with(again.out), again.out);
   CHECK(again.out.find(saved[1]["tool_calls"][0]["id"].get<std::string>()) == std::string::npos);
 
+  const auto resume = [&](const Arguments& more) {
+    Arguments all = {"chat", "-m", model, "-n", "9", "--lines", "--resume", talk};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all, "/tokens\n");
+  };
+  const Outcome without = resume({}), none = resume({"--tools", tools, "--tool-choice", "none"});
+  CHECK_MESSAGE(without.error_says("chaski: note: " + talk +
+                                   " has tool calls: without --tools FILE the model is shown no "
+                                   "functions, and calls in its answers stay text\n"),
+                without.err);
+  CHECK(without.status == 0);
+  CHECK_MESSAGE(!none.error_says("has tool calls"), none.err);
+  CHECK(!resume({"--tools", tools}).error_says("has tool calls"));
+
   // A conversation that waits for a result is saved and continued; /undo and /quit leave it.
   const std::string open = folder / "open.json", closed = folder / "closed.json";
   const Outcome left = asked(count, "Count!\n/save " + open + "\n/quit\nnever read\n");

@@ -79,6 +79,14 @@ TEST_CASE("chat: the calls in an answer, for each family") {
        "cannot read the tool call \"{\"name\": \"add\", </tool_call>\", expected {\"name\": ..., "},
       {"<tool_call>", "<tool_call>{\"name\": \"ad\"}</tool_call>", "ad {}", "",
        "the model calls the unknown function \"ad\", expected weather or add (nearest: add)"},
+      {"<tool_call>", "<tool_call>{\"name\": \"add\"} is it.</tool_call>", "",
+       "<tool_call>{\"name\": \"add\"} is it.</tool_call>",
+       "cannot read the tool call \"{\"name\": \"add\"} is it.</tool_call>\": the text \"is "
+       "it.</tool_call>\" follows it, expected </tool_call> or the end of the answer"},
+      {"<tool_call>", "{\"name\": \"add\", \"arguments\": {}}\nThis adds two numbers.", "",
+       "{\"name\": \"add\", \"arguments\": {}}\nThis adds two numbers.",
+       "cannot read the tool call \"{\"name\": \"add\", \"arguments\": {}}\\nThis adds two "
+       "numbers.\": the text \"This adds two numbers.\" follows it, expected </tool_call>"},
       {"<tool_call>", "<tool_call>[]</tool_call>", "", "<tool_call>[]</tool_call>",
        "cannot read the tool call"},
       {"<tool_call>", "{\"name\": \"add\", \"arguments\": {}}", "add {}", "", ""},
