@@ -182,7 +182,7 @@ void Chat::set_system(const std::string& text) {
 
 void Chat::undo(const std::string&) {
   const std::string question = conversation_.take_back();
-  put_note("removed: " + question.substr(0, question.find('\n')));
+  put_note("removed: " + without_tabs(question.substr(0, question.find('\n'))));
 }
 
 // Changes the seed, because the same seed would draw the same answer.

@@ -8,6 +8,13 @@
 
 namespace chaski {
 
+std::string without_tabs(std::string_view line) {
+  constexpr std::string_view kTab = "    ";
+  std::string out;
+  for (const char c : line) c == '\t' ? out += kTab : out += c;
+  return out;
+}
+
 void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(std::string_view)) {
   std::string text = message.role == "user"     ? "> "
                      : message.role == "system" ? "system: "
@@ -18,7 +25,7 @@ void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(
   size_t lines = 0;
   for (size_t at = 0, end; at <= text.size() && !empty; at = end + 1) {
     end = std::min(text.find('\n', at), text.size());
-    if (lines++ < most_lines) show(text.substr(at, end - at));
+    if (lines++ < most_lines) show(without_tabs(std::string_view(text).substr(at, end - at)));
   }
   if (lines > most_lines) show(fmt::format("... {} more", counted(lines - most_lines, "line")));
   for (const ToolCall& call : message.calls)

@@ -384,6 +384,11 @@ TEST_CASE("cli/chat /history, and the last turns of a conversation that is conti
                                  "> Three?\na\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\n\n"),
                 shown.err);
   CHECK(lines({}, "/history\n").error_says("there is no message yet"));
+  write_file(folder / "tab", R"({"messages":[{"role":"user","content":"if x:\n\treturn\u0001"}]})");
+  const Outcome tab = lines({"--resume", folder / "tab"}, "/history\n/undo\n");
+  CHECK_MESSAGE(tab.error_says("> if x:\n    return\\x01\n"), tab.err);
+  write_file(folder / "tab", R"({"messages":[{"role":"user","content":"\tx"}]})");
+  CHECK(lines({"--resume", folder / "tab"}, "/undo\n").error_says("removed:     x\n"));
   Screen screen({"chat", "--device", "cpu", "-m", kStory, "--resume", talk}, "dumb");
   CHECK(screen.until("> Two?\r\n").find("One?") == std::string::npos);
   const std::string last = screen.until("> Three?\r\na\r\n");
