@@ -288,7 +288,10 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
                  ": the prompt is read again, and the file is replaced");
     }
   }
-  if (front.empty()) return 0;
+  if (front.empty()) {  // nothing to store, but the next prompt may be longer
+    if (!std::filesystem::exists(cache, none)) can_store(cache);
+    return 0;
+  }
   // The file may have more tokens after the prompt. It is then left as it is.
   const size_t same = session.common_prefix(front);
   if (same == front.size() || int(prompt.size()) > speaker.engine().context_length())

@@ -315,6 +315,16 @@ TEST_CASE("cli/run --cache: a stored prompt is not read again, and the text is t
   CHECK(ran(begin, {"--cache", cache, "--kv", "q8"})["text"] == ran(begin, {"--kv", "q8"})["text"]);
   CHECK(ran("Once", {"--cache", folder / "one"})["text"] == ran("Once")["text"]);
 
+  // A cache that cannot be written is reported for a prompt of any length, and costs no answer.
+  for (const char* prompt : {"", "Once upon a time"}) {
+    const Outcome outcome = chaski_run(
+        {"run", "-q", "-m", kStory, "-p", prompt, "-n", "3", "--cache", folder / "none/p.kv"});
+    CHECK(outcome.status == 0);
+    CHECK(!outcome.out.empty());
+    CHECK_MESSAGE(outcome.error_says("none: no such file or directory: the prompt is not stored"),
+                  outcome.err);
+  }
+  CHECK(ran("", {"--cache", folder / "two"})["text"] == ran("")["text"]);
   check_one_line(chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", kStory}), 2,
                  "the file exists and holds no KV cache, expected another name");
   check_one_line(
