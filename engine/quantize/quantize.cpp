@@ -321,19 +321,6 @@ std::vector<std::string> quantize_types() {
 
 bool heeds_inputs(Format format) { return weighs_columns(format) || feeds_back(format); }
 
-namespace {
-
-// Only a model is replaced: a name typed by mistake costs no other file.
-void expect_no_other_file(const std::string& out) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(out, none) || std::filesystem::file_size(out, none) == 0)
-    return;
-  if (!is_quipu(out) && beginning_of(out, 4) != kGgufMagic)
-    fail(Exit::usage, "{}: the file exists and is not a model, expected another name", out);
-}
-
-}  // namespace
-
 void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
@@ -360,7 +347,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
       fail(Exit::usage, "{}: GGUF has no outlier columns, expected no --outliers", out);
   }
   expect_output(out, {in});
-  expect_no_other_file(out);
+  is_model_there(out);
   if (is_gguf(out)) expect_output(part_of(out), {in});
 }
 

@@ -3,12 +3,14 @@
 #include "engine/shelf/model_file.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "engine/shelf/bundled.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
 #include "models/architecture.h"
+#include "models/import/gguf/gguf.h"
 #include "models/import/import.h"
 
 namespace chaski {
@@ -73,6 +75,15 @@ std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
   }
   expect_model(source);
   return tokenizer_of(source.meta);
+}
+
+bool is_model_there(const std::string& out) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(out, none) || std::filesystem::file_size(out, none) == 0)
+    return false;
+  if (!is_quipu(out) && beginning_of(out, 4) != kGgufMagic)
+    fail(Exit::usage, "{}: the file exists and is not a model, expected another name", out);
+  return true;
 }
 
 void convert_model(const ModelSource& source, const std::string& out, int threads,

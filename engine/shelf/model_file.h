@@ -57,6 +57,10 @@ using OnProgress = std::function<void(const FileProgress&)>;
 // Reads all tensors and compares their checksums, on all cores. Needs source.verify.
 void verify_source(const ModelSource& source);
 
+// True if the file `out` is a model: commands that write models replace it. Throws Error(usage) if it
+// is another file that is not empty, because a mistyped name must not overwrite it.
+bool is_model_there(const std::string& out);
+
 // Writes GGUF if `out` ends in .gguf, else .quipu. Refuses an `out` that is the model itself, also
 // by a link, before it writes anything.
 void convert_model(const ModelSource& source, const std::string& out, int threads,

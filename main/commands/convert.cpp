@@ -30,6 +30,7 @@ int convert(ConvertFlags& flags) {
   if (!flags.layout.empty() && named_as_file)
     fail(Exit::usage, "{} is the name of a file, expected a folder with --layout {}", flags.out,
          flags.layout);
+  const bool replaces = flags.layout.empty() && is_model_there(flags.out);
   const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;
   expect_runnable(source);
@@ -45,6 +46,7 @@ int convert(ConvertFlags& flags) {
     else
       notes = write_folder(source, flags.out, flags.layout, flags.threads, bar.callback());
   }
+  if (replaces) put_notice(flags.out + ": the model that was there is replaced");
   for (const std::string& note : notes) put_notice(note);
   if (flags.json)
     put_json({{"input", source.path},

@@ -429,6 +429,7 @@ int quantize(QuantizeFlags& flags) {
     return int(Exit::done);
   }
   at_interrupt.is_encoding();
+  const bool replaces = is_model_there(flags.out);
   QuantizeReport report;
   {
     std::optional<ProgressBar> bar;
@@ -447,6 +448,7 @@ int quantize(QuantizeFlags& flags) {
     put_report_json(flags, report);
   else if (!is_quiet())
     put_report(report, flags.options.calibration);
+  if (replaces) put_notice(flags.out + ": the model that was there is replaced");
   put_notes(flags.in, report, flags.options.outliers);
   return int(Exit::done);
 }

@@ -95,6 +95,20 @@ TEST_CASE("cli/convert to GGUF and back keeps every weight and the text") {
         json::parse(chaski_run({"inspect", folder / "c.quipu", "--json"}).out)["tensors"]);
 }
 
+TEST_CASE("cli/convert: a model is replaced with a note, and another file is not") {
+  const TempFolder folder;
+  for (const std::string name : {"a.quipu", "a.gguf"}) {
+    CHECK(!chaski_run({"convert", kStory, folder / name}).error_says("replaced"));
+    const Outcome again = chaski_run({"convert", kStory, folder / name});
+    CHECK(again.status == 0);
+    CHECK_MESSAGE(again.error_says(name + ": the model that was there is replaced\n"), again.err);
+    const std::string notes = write_file(folder / ("notes_" + name), "precious");
+    check_one_line(chaski_run({"convert", kStory, notes}), 2,
+                   notes + ": the file exists and is not a model, expected another name");
+    CHECK(read_file(notes) == "precious");
+  }
+}
+
 // Folders packed by other programs: they convert to .quipu, and GGUF has no such format.
 TEST_CASE("cli/packed folders are converted and keep their formats") {
   TempFolder folder;

@@ -96,8 +96,11 @@ TEST_CASE("cli/quantize: an existing file that is no model is not replaced") {
   const Outcome refused = chaski_run({"quantize", kStory, notes, "q4", "--fast"});
   check_one_line(refused, 2, notes + ": the file exists and is not a model, expected another name");
   CHECK(read_file(notes) == "precious");
-  for (int i = 0; i < 2; ++i)  // but a model is
-    CHECK(chaski_run({"quantize", kStory, folder / "model", "q4", "--fast"}).status == 0);
+  for (int i = 0; i < 2; ++i) {  // but a model is
+    const Outcome outcome = chaski_run({"quantize", kStory, folder / "model", "q4", "--fast"});
+    CHECK(outcome.status == 0);
+    CHECK(outcome.error_says("model: the model that was there is replaced\n") == (i == 1));
+  }
 }
 
 TEST_CASE("budget/recipes: the first matching line decides") {
