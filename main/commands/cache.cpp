@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "engine/requests/cached_models.h"
+#include "engine/requests/disk_cache.h"
 #include "engine/shelf/converted.h"
 #include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
@@ -44,6 +45,12 @@ int cache_of_server(const CacheFlags& flags) {
   if (!std::filesystem::is_directory(flags.folder, none))
     fail(Exit::io, "{}: is not a folder, expected one of chaski serve --cache", flags.folder);
   const std::vector<CachedModel> models = cached_models(flags.folder);
+  // An empty one may be the folder of a server that has kept nothing yet.
+  if (models.empty() && !std::filesystem::is_empty(flags.folder, none) && !none)
+    fail(Exit::io,
+         "{}: holds no cache of chaski serve --cache, which has a folder for each model, named by "
+         "{} hexadecimal digits",
+         flags.folder, DiskCache::kFolderDigits);
   if (flags.empty) drop_cached_models(flags.folder);
   uint64_t bytes = 0;
   size_t answers = 0, prefixes = 0;

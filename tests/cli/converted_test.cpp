@@ -298,6 +298,24 @@ TEST_CASE("cli/converted: the limit, the config file, and chaski cache") {
                  "--keep-converted is some, expected");
 }
 
+TEST_CASE("cli/cache DIR: a folder that is not the cache of a server is refused") {
+  const TempFolder folder;
+  const Outcome empty =
+      chaski_run({"cache", folder.path});  // of a server that has not answered yet
+  CHECK(empty.status == 0);
+  CHECK(empty.error_says("0 answers and 0 prefixes of 0 models"));
+  const std::string notes = write_file(folder / "notes.txt", "precious");
+  for (const Arguments& more : {Arguments{}, Arguments{"--empty"}, Arguments{"--json"}}) {
+    Arguments all = {"cache", folder.path};
+    all.insert(all.end(), more.begin(), more.end());
+    check_one_line(chaski_run(all), 5,
+                   folder.path +
+                       ": holds no cache of chaski serve --cache, which has a folder for "
+                       "each model, named by 32 hexadecimal digits");
+  }
+  CHECK(read_file(notes) == "precious");
+}
+
 TEST_CASE("cli/converted: a full disk is named with its free bytes, and each reason once") {
   const Converted c;
   const std::string why = "the converted model is not kept: it needs ";
