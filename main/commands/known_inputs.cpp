@@ -27,6 +27,22 @@ std::string file_of(const CalibrationFlags& flags) {
   return flags.stats.empty() ? unfinished_file(flags) : flags.stats;
 }
 
+// Reads measurements. A file that is cut short is reported with what to do about it.
+Calibration measurements_in(const std::string& path, bool resumes) {
+  constexpr std::string_view kDownload = ": download the rest";  // of fail_cut_short()
+  try {
+    return load_calibration(path);
+  } catch (const Error& error) {
+    std::string line = error.what();
+    const bool part = line.find("cut short") != line.npos || line.ends_with("is empty");
+    if (error.code != Exit::bad_file || !part) throw;
+    line.resize(std::min(line.find(kDownload), line.size()));
+    fail(error.code, "{}: {}", line,
+         resumes ? "remove the file, and the same command measures again"
+                 : "--calibrate TEXT measures again");
+  }
+}
+
 // Saves unfinished measurements: the first at once, then one every kEvery.
 class Keeper {
  public:
@@ -56,7 +72,7 @@ class Keeper {
 Calibration measured_before(const CalibrationFlags& flags, const CalibrationText& text) {
   const std::string path = file_of(flags);
   if (!flags.resume || !is_there(path)) return {};
-  Calibration saved = load_calibration(path);
+  Calibration saved = measurements_in(path, true);
   const auto expect = [&](bool same, const std::string& other) {
     if (!same)
       fail(Exit::usage,
@@ -122,7 +138,7 @@ KnownInputs known_inputs(const CalibrationFlags& flags, const OpenModel& model,
                          const OnProgress& events) {
   KnownInputs known;
   if (flags.text.empty()) {
-    if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
+    if (!flags.stats.empty()) known.calibration = measurements_in(flags.stats, false);
     return known;
   }
   CalibrationText text =

@@ -90,6 +90,46 @@ TEST_CASE("cli/quantize --size: a size that is too small is refused before anyth
   CHECK(!std::filesystem::exists(folder / ".small.stats"));
 }
 
+TEST_CASE("cli/quantize --stats: a file that is cut short is called one, and what to do is said") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text.txt", read_file(kCalibrationText)),
+                    stats = folder / "stats";
+  const Arguments command = {"quantize", kStory, folder / "out", "q4", "--method", "search"};
+  const auto ran = [&](const Arguments& more) {
+    Arguments all = command;
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  const Arguments measures = {"--calibrate", text, "--chunks", "1", "--stats", stats};
+  REQUIRE(ran(measures).status == 0);
+  const std::string whole = read_file(stats);
+  Arguments resumes = measures;
+  resumes.push_back("--resume");
+  const auto refused = [&](size_t bytes, const std::string& says) {
+    write_file(stats, whole.substr(0, bytes));
+    check_one_line(ran({"--stats", stats}), 3,
+                   stats + ": " + says + ": --calibrate TEXT measures again\n");
+    check_one_line(
+        ran(resumes), 3,
+        stats + ": " + says + ": remove the file, and the same command measures again\n");
+  };
+  // The end of the last tensor is the end that the file names; bytes that align it may follow.
+  const std::string half = error_of([&] {
+                             write_file(stats, whole.substr(0, whole.size() / 2));
+                             load_calibration(stats);
+                           }).what();
+  const std::string figures = half.substr(stats.size() + 2, half.rfind(": ") - stats.size() - 2);
+  CHECK_MESSAGE(figures.starts_with("the file is cut short: "), half);
+  CHECK_MESSAGE(
+      figures.find(fmt::format("% of it is there, {} of ", whole.size() / 2)) != std::string::npos,
+      half);
+  refused(whole.size() / 2, figures);
+  refused(10, "tensor count: 8 bytes wanted at offset 8, file has 10: it is cut short or damaged");
+  refused(0, "is empty");
+  std::filesystem::remove(stats);
+  CHECK(ran(resumes).status == 0);
+}
+
 TEST_CASE("cli/quantize: an existing file that is no model is not replaced") {
   const TempFolder folder;
   const std::string notes = write_file(folder / "notes.txt", "precious");
