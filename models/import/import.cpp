@@ -1,8 +1,12 @@
 // Chooses the importer for a path by its content, never by its name.
 #include "models/import/import.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
@@ -58,6 +62,18 @@ void expect_no_heads(const std::string& folder) {
          medusa ? "they were" : "it was");
 }
 
+// For a message: a folder that only keeps model files is not itself a model.
+std::optional<std::string> model_file_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (auto at = std::filesystem::directory_iterator(folder, none);
+       at != std::filesystem::directory_iterator(); at.increment(none))
+    if (const std::string ending = at->path().extension(); ending == ".gguf" || ending == ".quipu")
+      files.push_back(at->path().string());
+  if (files.empty()) return std::nullopt;
+  return "one of the model files in it, such as " + *std::ranges::min_element(files);
+}
+
 bool is_llama2c(const std::string& path) {
   return !is_folder(path) && looks_like_llama2c(beginning_of(path, kBeginning));
 }
@@ -65,7 +81,8 @@ bool is_llama2c(const std::string& path) {
 ModelSource import_model(const std::string& path, const ImportOptions& options) {
   if (is_folder(path)) try {
       if (!exists(path + "/config.json"))
-        fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
+        fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path,
+             model_file_in(path).value_or(std::string(kKnown)));
       return import_hf_folder(path);
     } catch (const Error&) {
       expect_no_heads(path);

@@ -84,7 +84,7 @@ TEST_CASE("cli/usage errors are one line and status 2") {
 }
 
 TEST_CASE("cli/files that are missing or are not models") {
-  const TempFolder folder;
+  const TempFolder folder, no_models;
   std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
   std::ofstream(folder / "empty.gguf");
   const std::vector<Arguments> commands = {{"run", "-p", "a", "-m"},
@@ -101,8 +101,11 @@ TEST_CASE("cli/files that are missing or are not models") {
     check_one_line(with(folder / "nothing"), 5, "nothing: ");
     check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
     check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
-    if (command[0] != "tokenize")
-      check_one_line(with(folder.path), 3, "folder has no config.json, expected a .quipu");
+    if (command[0] == "tokenize") continue;
+    check_one_line(with(folder.path), 3,
+                   "folder has no config.json, expected one of the model files in it, such as " +
+                       folder / "empty.gguf");
+    check_one_line(with(no_models.path), 3, "folder has no config.json, expected a .quipu");
   }
   check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3,
                  "letter.txt: ");
