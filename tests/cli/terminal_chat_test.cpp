@@ -280,6 +280,11 @@ TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and befo
                                     "--temp", "0", "--draft", "none", "-p", "A cat."});
   CHECK(alone.out == said_in(folder / "cat", "assistant")[0] + "\n");
 
+  Screen run({"run", "-m", model, "--device", "cpu", "--temp", "0", "--draft", "none", "-p",
+              "User: A dog.\n\nAssistant:"});
+  run.until("world\r\nchaski: error: ");
+  CHECK(run.status() == 8);
+
   Arguments resumed = chat;
   resumed.insert(resumed.end(), {"--resume", talk});
   Screen again(resumed);
