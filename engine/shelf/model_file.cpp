@@ -41,7 +41,14 @@ OpenModel open_model(const std::string& path, const std::string& tokenizer) {
 Metadata open_tokenizer(const std::string& path, const std::string& tokenizer) {
   if (path.empty() || !tokenizer.empty() || is_quipu(path))
     return open_model(path, tokenizer).source.meta;
-  return import_tokenizer(path);
+  Metadata meta = import_tokenizer(path);
+  if (!Tokenizer::described(meta))
+    fail(
+        Exit::bad_file,
+        "{}: has no tokenizer, expected a model file, a folder with tokenizer.json, or a file of a "
+        "tokenizer",
+        path);
+  return meta;
 }
 
 ModelTotals totals_of(const ModelSource& source) {

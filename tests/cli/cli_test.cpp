@@ -101,7 +101,13 @@ TEST_CASE("cli/files that are missing or are not models") {
     check_one_line(with(folder / "nothing"), 5, "nothing: ");
     check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
     check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
-    if (command[0] == "tokenize") continue;
+    if (command[0] == "tokenize") {
+      check_one_line(with(no_models.path), 3,
+                     no_models.path +
+                         ": has no tokenizer, expected a model file, a folder with "
+                         "tokenizer.json, or a file of a tokenizer");
+      continue;
+    }
     check_one_line(with(folder.path), 3,
                    "folder has no config.json, expected one of the model files in it, such as " +
                        folder / "empty.gguf");
