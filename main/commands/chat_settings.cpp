@@ -57,9 +57,7 @@ std::string path_of_wanted_model(const std::string& name) {
   const std::string path = path_of_named_model(name);
   std::error_code none;
   const ShortName* const known = find_short_name(name);
-  if (known && !std::filesystem::exists(path, none))
-    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
-         known->about());
+  if (known && !std::filesystem::exists(path, none)) refuse_missing_model(*known);
   refuse_unknown_model(path, WantedModel::text);
   return path;
 }

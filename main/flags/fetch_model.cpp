@@ -138,12 +138,10 @@ std::string model_here(const std::string& name, Fetch how, WantedModel wanted) {
   if (known) known->expect_runnable();
   if (how == Fetch::now) return fetch_model(name, true);
   if (!known) return refuse_unknown_model(name, wanted), name;
-  if (!stdin_is_terminal() || !stderr_is_terminal())
-    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it ({1})", known->name,
-         known->about());
+  if (!stdin_is_terminal() || !stderr_is_terminal()) refuse_missing_model(*known);
   if (!agrees(*known))
-    fail(Exit::usage, "{0} is not on this machine; chaski pull {0} downloads it later",
-         known->name);
+    refuse_missing_model(known->name,
+                         fmt::format("chaski pull {} downloads it later", known->name));
   return fetch_model(known->name, false);
 }
 

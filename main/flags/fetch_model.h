@@ -22,7 +22,7 @@ void put_part_kept(const RemoteFile& file, const FetchedFile& stopped);
 enum class Fetch { ask, now };
 // The path of a model. Downloads it if it is not on this machine and `name` is a short name
 // (short_names.h), or with Fetch::now any name of `chaski pull`. Fetch::ask asks before that on a
-// terminal, and throws Error(usage) elsewhere. Returns the name of a file as it is, and throws
+// terminal, and throws Error(io) elsewhere. Returns the name of a file as it is, and throws
 // Error(io) for other words, with the nearest names of models.
 std::string model_here(const std::string& name, Fetch how, WantedModel wanted);
 

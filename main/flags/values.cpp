@@ -7,9 +7,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <string_view>
+#include <vector>
 
 #include "engine/session/engine.h"  // for Error
 #include "engine/shelf/shelf.h"
+#include "engine/shelf/short_names.h"
 #include "main/flags/flags.h"
 #include "main/terminal/output.h"
 
@@ -100,6 +103,29 @@ std::string path_of_named_model(const std::string& name) {
   return name;
 }
 
+void refuse_missing_model(const std::string& name, const std::string& advice) {
+  fail(Exit::io, "{} is neither a file nor a model on this machine; {}", name, advice);
+}
+
+void refuse_missing_model(const ShortName& model) {
+  refuse_missing_model(model.name,
+                       fmt::format("chaski pull {} downloads it ({})", model.name, model.about()));
+}
+
+namespace {
+
+// The short names with this part, of models that can be used here.
+std::string names_to_pull(const std::string& part, WantedModel wanted) {
+  std::vector<std::string> names;
+  for (const ShortName& one : short_names())
+    if (small(one.name).find(small(part)) != std::string::npos && !*one.other_kind &&
+        (wanted == WantedModel::any || !std::string_view(one.good_for).starts_with("embeddings")))
+      names.emplace_back(one.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
 void refuse_unknown_model(const std::string& text, WantedModel wanted) {
   namespace fs = std::filesystem;
   std::error_code none;
@@ -107,10 +133,12 @@ void refuse_unknown_model(const std::string& text, WantedModel wanted) {
   if (text.empty() || text.find('/') != std::string::npos || fs::exists(text, none) ||
       ending == ".gguf" || ending == ".quipu" || ending == ".bin")
     return;
-  const std::string nearest = nearest_models(text, wanted);
-  fail(Exit::io, "{} is neither a file nor the name of a model; {}", text,
-       nearest.empty() ? "there are no models on this machine, chaski pull NAME downloads one"
-                       : "the nearest names are " + nearest + " (chaski list shows all)");
+  const std::string nearest = nearest_models(text, wanted), pulled = names_to_pull(text, wanted);
+  std::string advice =
+      nearest.empty() ? "" : "the nearest names are " + nearest + " (chaski list shows all)";
+  if (!pulled.empty())
+    advice += (nearest.empty() ? "" : "; ") + ("chaski pull NAME downloads " + pulled);
+  refuse_missing_model(text, advice.empty() ? "chaski pull smollm2 downloads a small one" : advice);
 }
 
 void put_models_taken() {

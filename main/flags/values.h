@@ -11,6 +11,8 @@
 
 namespace chaski {
 
+struct ShortName;
+
 // A number that is the whole text, or nothing.
 template <class T>
 std::optional<T> number_of(const std::string& text) {
@@ -35,6 +37,10 @@ std::string refusal(const std::string& text, const std::string& expected);
 std::string path_of_named_model(const std::string& name);
 // "NAME=MODEL" as a name and a model. The name is empty if the text is a file or has no name.
 std::pair<std::string, std::string> name_and_model(const std::string& text);
+// Throws Error(io): `advice` says how to get the model, or which other names there are.
+[[noreturn]] void refuse_missing_model(const std::string& name, const std::string& advice);
+// The same for a model of a short name that is not on this machine: chaski pull downloads it.
+[[noreturn]] void refuse_missing_model(const ShortName& model);
 // Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
 // be the name of a file: then opening it gives the reason.
 void refuse_unknown_model(const std::string& text, WantedModel wanted);

@@ -189,11 +189,12 @@ TEST_CASE("cli/chat /model finds models as -m does and names the whole model") {
                 nonsense = lines({}, "/model nonsense\nA dog.\n");
   unsetenv("CHASKI_MODELS");
   CHECK_MESSAGE(part.error_says("the model is story-teller"), part.err);
-  CHECK_MESSAGE(short_name.error_says("is not on this machine; chaski pull smollm2"),
-                short_name.err);
   CHECK_MESSAGE(
-      nonsense.error_says("nonsense is neither a file nor the name of a model; the nearest names"),
-      nonsense.err);
+      short_name.error_says("is neither a file nor a model on this machine; chaski pull smollm2"),
+      short_name.err);
+  CHECK_MESSAGE(nonsense.error_says(
+                    "nonsense is neither a file nor a model on this machine; the nearest names"),
+                nonsense.err);
   CHECK(nonsense.out == lines({}, "A dog.\n").out);
 }
 

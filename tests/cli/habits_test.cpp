@@ -119,7 +119,7 @@ constexpr Line kLines[] = {
     {"run MODEL say hello -n 1", ""},
     {"run -m MODEL hello -n 1", ""},
     {"run MODEL -p Once hello", "unexpected \"hello\""},
-    {"run qwen say hello", "qwen is neither a file nor the name of a model"},
+    {"run qwen say hello", "qwen is neither a file nor a model on this machine"},
     {"tokenize MODEL Hello",
      "did you mean chaski tokenize -m models/bundled/story.quipu -p \"Hello\"?"},
     {"run -m MODEL -p Once -n 1 -p again", "note: --prompt is given again: again replaces Once"},

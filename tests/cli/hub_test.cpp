@@ -114,9 +114,10 @@ TEST_CASE("cli/pull: a short name is a file with a known checksum") {
 
   // -m of a short name: without a terminal chaski only says how to get the model.
   const size_t before = server.heads().size();
-  check_one_line(chaski_run({"chat", "-m", "smollm2", "-p", "Hello"}), 2,
-                 "smollm2 is not on this machine; chaski pull smollm2 downloads it "
-                 "(SmolLM2-135M-Instruct.Q4_1.gguf, 98 MB, Apache-2.0)");
+  check_one_line(
+      chaski_run({"chat", "-m", "smollm2", "-p", "Hello"}), 5,
+      "smollm2 is neither a file nor a model on this machine; chaski pull smollm2 downloads it "
+      "(SmolLM2-135M-Instruct.Q4_1.gguf, 98 MB, Apache-2.0)");
   // A model that chaski does not run is refused before its download.
   check_one_line(chaski_run({"run", "-m", "nomic-embed-text", "-p", "x"}), 3,
                  "nomic-embed-text: is an embedding model (nomic-bert), but chaski runs only");

@@ -70,7 +70,7 @@ TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
   CHECK_MESSAGE(called.error_says("note: sto: the context of 1024 is larger than"), called.err);
   check_one_line(with("nowhere"), 5,
-                 "nowhere is neither a file nor the name of a model; the nearest");
+                 "nowhere is neither a file nor a model on this machine; the nearest");
   check_one_line(with("nowhere.gguf"), 5, "nowhere.gguf: cannot be opened");
   // A part of the name is enough, and a note says which model was taken.
   const Outcome part = with("ORIE");
@@ -137,12 +137,16 @@ TEST_CASE("cli/list: a wrong name of -m gets the nearest, for run and chat witho
   touch(tmp / "smol/model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
   touch(tmp / "smol/modules.json", "[]");
   const std::string unknown =
-      "smolm2 is neither a file nor the name of a model; the nearest names ";
+      "smolm2 is neither a file nor a model on this machine; the nearest names ";
   for (const char* command : {"run", "chat"})
     check_one_line(chaski_run({command, "-m", "smolm2", "-p", "a"}), 5,
                    unknown + "are SmolLM2-135M-Instruct.Q4_1, small and gemma-3 (chaski list");
   check_one_line(chaski_run({"tokenize", "-m", "smolm2", "-p", "a"}), 5,
                  unknown + "are SmolLM2-135M-Instruct.Q4_1, smol and small (chaski list");
+  // A part of a name that chaski pull knows.
+  check_one_line(chaski_run({"run", "-m", "coder", "-p", "a"}), 5,
+                 " (chaski list shows all); chaski pull NAME downloads qwen2.5-coder:0.5b, "
+                 "qwen2.5-coder:1.5b\n");
 }
 
 TEST_CASE("cli/completion: valid shell scripts with every flag of every command") {
