@@ -57,8 +57,8 @@ using OnProgress = std::function<void(const FileProgress&)>;
 // Reads all tensors and compares their checksums, on all cores. Needs source.verify.
 void verify_source(const ModelSource& source);
 
-// True if the file `out` is a model: commands that write models replace it. Throws Error(usage) if it
-// is another file that is not empty, because a mistyped name must not overwrite it.
+// True if the file `out` is a model: commands that write models replace it. Throws Error(usage) if
+// it is another file that is not empty, because a mistyped name must not overwrite it.
 bool is_model_there(const std::string& out);
 
 // Writes GGUF if `out` ends in .gguf, else .quipu. Refuses an `out` that is the model itself, also
