@@ -232,7 +232,7 @@ void Chat::reply(bool to_question) {
                         "a new conversation");
     put_files_back();
   } catch (const Error& error) {  // the conversation continues after an error of one answer
-    if (conversation_.begun_answer()) view.end(true);
+    if (conversation_.begun_answer() && !flags_.json.any()) view.end(true);
     if (!interactive_ || error.code == Exit::io) throw;
     put_error(error.what());
     put_turn_after_error();

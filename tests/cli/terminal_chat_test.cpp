@@ -284,6 +284,13 @@ TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and befo
               "User: A dog.\n\nAssistant:"});
   run.until("world\r\nchaski: error: ");
   CHECK(run.status() == 8);
+  Arguments once = {"chat",   "-q", "-m",      model,  "--device", "cpu",
+                    "--temp", "0",  "--draft", "none", "-p",       "A dog."};
+  const Outcome piped = chaski_run(once);
+  CHECK(piped.status == 8);
+  CHECK(piped.out == " \"I want to go to the park. I want to see the world\n");
+  once.push_back("--json");
+  check_one_line(chaski_run(once), 8, "are not finite");
 
   Arguments resumed = chat;
   resumed.insert(resumed.end(), {"--resume", talk});
