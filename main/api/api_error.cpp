@@ -26,7 +26,7 @@ ApiError api_error_of(const Error& error) {
     case Exit::memory:
       if (error.have == 0)
         return {503, kServer, "out_of_memory",
-                fmt::format("{}; --kv q8 and a smaller --ctx of the server need less memory",
+                fmt::format("{}; a smaller --ctx of the server limits what a request takes",
                             error.what())};
       [[fallthrough]];  // the pages can never suffice
     case Exit::prompt_too_long: {

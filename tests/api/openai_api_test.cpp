@@ -93,7 +93,9 @@ TEST_CASE("api/openai: without a thread, and at other errors, a request has an e
 TEST_CASE("api: missing memory of the server is no fault of the request, in each dialect") {
   TestApi t;
   const auto lacks = [](int64_t need, int64_t have) {
-    return [=] { throw Error(Exit::memory, "0.1 GB are wanted, 0.05 available", need, have); };
+    return [=] {
+      throw Error(Exit::memory, "9.1 MB are wanted, 0.5 MB available; --kv q8", need, have);
+    };
   };
   const json chat = openai_chat(), text = {{"prompt", "A"}}, input = {{"input", "Hi"}};
   json message = chat;
@@ -103,7 +105,7 @@ TEST_CASE("api: missing memory of the server is no fault of the request, in each
       {"/v1/messages", message},      {"/api/chat", chat},       {"/api/generate", text},
       {"/completion", text}};
   const auto has_advice = [](const std::string& body) {
-    for (const char* part : {"0.1 GB are wanted, 0.05 available", "--kv", "--ctx"})
+    for (const char* part : {"9.1 MB are wanted, 0.5 MB available; --kv q8; ", "--ctx"})
       CHECK_MESSAGE(contains(body, part), body);
   };
   for (auto [path, request] : requests) {
