@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "tests/kit/client.h"
+#include "tests/kit/memory_group.h"
 
 using namespace chaski::test;
 using nlohmann::json;
@@ -356,24 +357,28 @@ TEST_CASE("serve/405 names the methods of a path; openapi.json names the paths")
 }
 
 TEST_CASE("serve: within a limit of memory, context and prefixes are what fits there") {
-  const auto ready = [](const std::string& limit) {
-    return Program({"-c", limit + "; exec " + chaski_binary() + " serve -m " + kStory +
-                              " --rope-scaling linear:1024 --port 0 --check --no-log"},
-                   "", "", "/bin/sh")
-        .wait();
-  };
+  if (chaski_binary().find("asan") != std::string::npos) return;  // it needs terabytes of addresses
   const auto number_after = [](const std::string& text, const std::string& word) {
     const size_t at = text.find(word);
     REQUIRE_MESSAGE(at != text.npos, text);
     return std::stod(text.substr(at + word.size()));
   };
-  if (chaski_binary().find("asan") != std::string::npos) return;  // it needs terabytes of addresses
-  const Outcome limited = ready("ulimit -v 1500000");
-  REQUIRE_MESSAGE(limited.status == 0, limited.err);
-  const double context = number_after(limited.err, "is ready: a context of ");
-  CHECK(context < 512 * 1024);
-  CHECK(context >= 4096);
-  CHECK(contains(limited.err, fmt::format("a context of {} tokens fits into", context)));
-  CHECK(contains(limited.err, "at once, "));
-  CHECK(number_after(limited.err, "requests at once, ") < 1500);  // MB
+  const auto check = [&](const Outcome& ready, int own, double megabytes) {
+    REQUIRE_MESSAGE(ready.status == 0, ready.err);
+    const double context = number_after(ready.err, "is ready: a context of ");
+    CHECK(context < own);
+    CHECK(context >= 4096);
+    CHECK(contains(ready.err, fmt::format("a context of {} tokens fits into", context)));
+    CHECK(number_after(ready.err, "requests at once, ") < megabytes);
+    CHECK(contains(ready.err, " MB for prefixes"));
+  };
+  Arguments serve = {"serve",    "-m", kStory,    "--rope-scaling", "linear:1024",
+                     "--port", "0",  "--check", "--no-log"};
+  Arguments limited = {"-c", "ulimit -v 1500000; exec \"$0\" \"$@\"", chaski_binary()};
+  limited.insert(limited.end(), serve.begin(), serve.end());
+  check(Program(limited, "", "", "/bin/sh").wait(), 1024 * 512, 1500);
+  const MemoryGroup group(90'000'000);
+  if (!group.made()) return;
+  serve[4] = "linear:64";
+  check(group.run(serve), 64 * 512, 90);
 }
