@@ -372,7 +372,7 @@ TEST_CASE("serve: within a limit of memory, context and prefixes are what fits t
     CHECK(number_after(ready.err, "requests at once, ") < megabytes);
     CHECK(contains(ready.err, " MB for prefixes"));
   };
-  Arguments serve = {"serve",    "-m", kStory,    "--rope-scaling", "linear:1024",
+  Arguments serve = {"serve",  "-m", kStory,    "--rope-scaling", "linear:1024",
                      "--port", "0",  "--check", "--no-log"};
   Arguments limited = {"-c", "ulimit -v 1500000; exec \"$0\" \"$@\"", chaski_binary()};
   limited.insert(limited.end(), serve.begin(), serve.end());
