@@ -33,6 +33,21 @@ struct Avx2Lanes {
     __m256i a, b;
   };
   using B = I;
+  // Eight lanes: one register, so that a loop can have twice as many sums of different numbers.
+  struct Half {
+    using F = __m256;
+    static F load(const float* p) {
+      F x = _mm256_loadu_ps(p);
+      asm("" : "+x"(x));  // gcc 12 would load it again for each use
+      return x;
+    }
+    static F load_f16(const uint16_t* p) { return _mm256_cvtph_ps(half(p)); }
+    static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+    static F zero() { return _mm256_setzero_ps(); }
+    static F add(F x, F y) { return _mm256_add_ps(x, y); }
+    static F fma(F x, F y, F z) { return _mm256_fmadd_ps(x, y, z); }
+    static Avx2Lanes::F sums(const F* of) { return {sums_of_eight(of), sums_of_eight(of + 8)}; }
+  };
   static constexpr const char* kName = "avx2";
   static constexpr bool kWide = false;
 
@@ -322,9 +337,12 @@ struct Avx2Lanes {
 
   // Lane k: sum(of[k]), by the same additions.
   static F sums(const F* of) { return {sums_of_eight(of), sums_of_eight(of + 8)}; }
-  static __m256 sums_of_eight(const F* of) {
+  static __m256 halves_added(const F& x) { return _mm256_add_ps(x.a, x.b); }
+  static __m256 halves_added(__m256 x) { return x; }
+  template <class T>
+  static __m256 sums_of_eight(const T* of) {
     const auto both = [&](int i) {  // lanes i and i + 4, of two
-      const __m256 x = _mm256_add_ps(of[i].a, of[i].b), y = _mm256_add_ps(of[i + 1].a, of[i + 1].b);
+      const __m256 x = halves_added(of[i]), y = halves_added(of[i + 1]);
       return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
     };
     const auto four = [&](int i) {  // lanes i and i + 2, of the first, third | second, fourth

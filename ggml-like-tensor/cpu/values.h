@@ -2,8 +2,8 @@
 // cache. A lane is a channel.
 //
 // f32, f16 and f8 values inside keys: there a lane is a position. A channel has 16 sums over the
-// pages, which are added at the end. Cost for a page, channel and N queries: a widening load, N
-// fma.
+// pages, which are added at the end. Cost for a page, 2 channels and N queries on AVX2: a copy of a
+// line, 4 widening loads, 2 N loads, 4 N fma.
 //
 // Values of formats of blocks inside keys: the same with the codes of a block, as floats. A weight
 // is multiplied by the position's scale once for 4 channels. Cost for a page, 4 channels and N
@@ -160,7 +160,7 @@ typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F o
 
 // A vector whose lane k is V::sum(of[k]).
 template <class V>
-typename V::F sums_of(const typename V::F* of) {
+auto sums_of(const typename V::F* of) {
   if constexpr (requires { V::sums(of); }) {
     return V::sums(of);
   } else {
@@ -170,78 +170,139 @@ typename V::F sums_of(const typename V::F* of) {
   }
 }
 
-// The keys of each page of a chunk from low on.
-struct KeyPages {
-  const std::byte* keys[kChunk / kPage];
-  KeyPages(const HeadPages& h, const Weighing& w) {
-    for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page) keys[page] = h.keys(page);
+// The lanes whose sums a loop over pages keeps in registers: one register's, if there are few.
+template <class V>
+struct PartOf {
+  using Lanes = V;
+  static constexpr int kParts = 1;
+};
+template <class V>
+requires requires { typename V::Half; }
+struct PartOf<V> {
+  using Lanes = typename V::Half;
+  static constexpr int kParts = 2;
+};
+
+// The format in which keys are weighed: floats for one that takes long to widen.
+template <class F>
+using WeighedAs = std::conditional_t<std::is_same_v<F, F8>, F32, F>;
+
+// How many channels and queries are weighed together; their sums are in registers.
+template <class V>
+constexpr int kTogether = V::kWide ? 4 : PartOf<V>::kParts;
+template <class V>
+constexpr int kQueriesTogether = V::kWide || PartOf<V>::kParts == 2 ? 4 : 6;
+
+// The lanes of a page that have a weight: all bits of these, and none of the others.
+template <class Tile>
+struct LaneMask {
+  uint64_t words[sizeof(Tile) / sizeof(uint64_t)];
+  LaneMask(int64_t first, int64_t last) {
+    Tile tile;
+    for (int64_t i = 0; i < kPage; ++i)
+      __builtin_memset(&tile.rows[i], i >= first && i <= last ? 255 : 0, sizeof tile.rows[i]);
+    __builtin_memcpy(words, &tile, sizeof words);
+  }
+  void apply(Tile& tile) const {
+    uint64_t masked[sizeof(Tile) / sizeof(uint64_t)];
+    __builtin_memcpy(masked, &tile, sizeof masked);
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; ++i) masked[i] &= words[i];
+    __builtin_memcpy(&tile, masked, sizeof masked);
   }
 };
 
-// Adds a page, [query][C] sums. A load of weights serves C channels.
-template <class V, int N, int C>
-inline __attribute__((always_inline)) void add_key_page(const typename V::F* v,
-                                                        const float* weights,
-                                                        typename V::F (*sum)[C]) {
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) {
-    const auto weight = V::load(weights + n * kChunk);
-#pragma GCC unroll 4
-    for (int k = 0; k < C; ++k) sum[n][k] = V::fma(v[k], weight, sum[n][k]);
+// Copies channels c .. c + count of the keys of a chunk into `to`, [page][kTogether]; others and
+// lanes without a weight become 0. Pages are so far apart that a processor's cache holds all lines
+// of a channel in one or two of its sets, where they evict each other.
+template <class V, class F>
+inline void copy_keys(const std::byte* const* pages, const Weighing& w, int c, int count,
+                      typename WeighedAs<F>::Tile* to) {
+  using Tile = typename WeighedAs<F>::Tile;
+  for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page) {
+    const auto* const from = reinterpret_cast<const typename F::Tile*>(pages[page]) + c;
+    Tile* const copy = to + page * kTogether<V>;
+    __builtin_prefetch(from + kTogether<V>);  // the next channels
+    for (int k = 0; k < kTogether<V>; ++k)
+      if (k >= count)
+        copy[k] = {};
+      else if constexpr (std::is_same_v<WeighedAs<F>, F>)
+        copy[k] = from[k];
+      else
+        V::store(copy[k].rows, F::template load<V>(from[k].rows));
   }
+  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
+    if (first == 0 && last == kPage - 1) return;
+    const LaneMask<Tile> mask(first, last);
+    for (int k = 0; k < kTogether<V>; ++k) mask.apply(to[page * kTogether<V> + k]);
+  });
 }
 
-// Channels c .. c + C of queries n0 .. n0 + N. acc: [query][16]. Only the first and the last page
-// may have lanes without a weight: they are outside of the loop, whose sums then stay in registers.
-template <class V, class F, int N, int C>
-inline __attribute__((always_inline)) void weigh_key_channels(const KeyPages& pages,
-                                                              const Weighing& w, int n0, int c,
-                                                              typename V::F (*acc)[16]) {
-  typename V::F sum[N][C], v[C];
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n)
-#pragma GCC unroll 4
-    for (int k = 0; k < C; ++k) sum[n][k] = V::zero();
-  const float* const weights = w.weights + n0 * kChunk;
-  const auto columns = [&](int64_t page) {
-    return reinterpret_cast<const typename F::Tile*>(pages.keys[page]) + c;
-  };
-  const auto add_some = [&](int64_t page, int64_t first, int64_t last) {
-    for (int k = 0; k < C; ++k)
-      v[k] = only<V>(F::template load<V>(columns(page)[k].rows), first, last, V::zero());
-    add_key_page<V, N, C>(v, weights + page * kPage, sum);
-  };
-  int64_t page = w.low / kPage;
-  const int64_t end = w.high / kPage;
-  if (w.low % kPage > 0)
-    add_some(page, w.low % kPage, page == end ? w.high % kPage : kPage - 1), ++page;
-  for (const int64_t whole = w.high % kPage == kPage - 1 ? end + 1 : end; page < whole; ++page) {
-#pragma GCC unroll 4
-    for (int k = 0; k < C; ++k) v[k] = F::template load<V>(columns(page)[k].rows);
-    add_key_page<V, N, C>(v, weights + page * kPage, sum);
-  }
-  if (page <= end) add_some(page, 0, w.high % kPage);
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n)
-#pragma GCC unroll 4
-    for (int k = 0; k < C; ++k) acc[n][c % 16 + k] = sum[n][k];
-}
+// The floats from the weights of a query to those of the next one. A load of half a line must not
+// wait for the same half of another line.
+template <class V>
+constexpr int kWeightStride = kChunk + (PartOf<V>::kParts == 2 ? kPage / 2 : 0);
 
-// All channels of queries n0 .. n0 + N.
+// Copied keys times the weights of N queries over pages [from, to). The sums of their lanes, the
+// parts added to each other, are stored into sums, [query][16].
 template <class V, class F, int N>
-__attribute__((noinline)) void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
-  constexpr int kC = V::kWide ? 4 : 1;
-  const KeyPages pages(h, w);
-  typename V::F acc[N][16];
+__attribute__((noinline)) void weigh_channels(const typename F::Tile* keys, const float* weights,
+                                              int64_t from, int64_t to,
+                                              typename PartOf<V>::Lanes::F (*sums)[16]) {
+  using Lanes = typename PartOf<V>::Lanes;
+  constexpr int C = kTogether<V>, kLanes = kPage / PartOf<V>::kParts;
+#pragma GCC unroll 1
+  for (int part = 0; part < PartOf<V>::kParts; ++part) {
+    typename Lanes::F sum[N][C];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) sum[n][i] = Lanes::zero();
+    for (int64_t page = from; page < to; ++page) {
+      typename Lanes::F key[C];
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i)
+        key[i] = F::template load<Lanes>(keys[page * C + i].rows + part * kLanes);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) {
+        const auto weight =
+            Lanes::load(weights + n * kWeightStride<V> + page * kPage + part * kLanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < C; ++i) sum[n][i] = Lanes::fma(key[i], weight, sum[n][i]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) {
+        auto* const to_add = reinterpret_cast<float*>(&sums[n][i]);
+        Lanes::store(to_add, part == 0 ? sum[n][i] : Lanes::add(Lanes::load(to_add), sum[n][i]));
+      }
+  }
+}
+
+template <class V, class F>
+void weigh_all_keys(const HeadPages& h, const Weighing& w, int queries) {
+  using Lanes = typename PartOf<V>::Lanes;
+  constexpr int C = kTogether<V>;
+  const std::byte* pages[kChunk / kPage];
+  each_page(w, [&](int64_t page, int64_t, int64_t) { pages[page] = h.keys(page); });
+  alignas(64) float weights[kGroup * kWeightStride<V>];
+  for (int n = 0; n < queries; ++n)
+    __builtin_memcpy(weights + n * kWeightStride<V>, w.weights + n * kChunk,
+                     kChunk * sizeof(float));
+  alignas(64) typename WeighedAs<F>::Tile keys[kChunk / kPage * C];
+  typename Lanes::F sums[kGroup][16];
   for (int c = 0; c < h.v_cols; c += 16) {
-    int k = c;
-    for (; k < c + 16 && k + kC <= h.v_inside_k; k += kC)
-      weigh_key_channels<V, F, N, kC>(pages, w, n0, k, acc);
-    for (; k < c + 16 && k < h.v_inside_k; ++k)
-      weigh_key_channels<V, F, N, 1>(pages, w, n0, k, acc);
-    for (; k < c + 16; ++k)
-      for (int n = 0; n < N; ++n) acc[n][k % 16] = V::zero();
-    for (int n = 0; n < N; ++n) V::store(w.sums + (n0 + n) * w.stride + c, sums_of<V>(acc[n]));
+    for (int k = 0; k < 16; k += C) {
+      const int left = h.v_inside_k - c - k;
+      copy_keys<V, F>(pages, w, c + k, left < C ? left : C, keys);
+      in_pieces<kQueriesTogether<V>>(queries, [&]<int N>(int n) {
+        weigh_channels<V, WeighedAs<F>, N>(keys, weights + n * kWeightStride<V>, w.low / kPage,
+                                           w.high / kPage + 1,
+                                           reinterpret_cast<typename Lanes::F(*)[16]>(&sums[n][k]));
+      });
+    }
+    for (int n = 0; n < queries; ++n) V::store(w.sums + n * w.stride + c, sums_of<Lanes>(sums[n]));
   }
 }
 
@@ -391,7 +452,7 @@ void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
           ? in_pieces<4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
           : weigh_all_blocks<V, F>(h, w, queries);
     else if (h.v_inside_k > 0)
-      in_pieces<V::kWide ? 4 : 6>(queries, [&]<int N>(int n0) { weigh_keys<V, F, N>(h, w, n0); });
+      weigh_all_keys<V, F>(h, w, queries);
     else
       weigh_all_floats<V, F>(h, w, queries);
   });
