@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <numeric>
 #include <sstream>
 
@@ -16,8 +17,9 @@ namespace chaski {
 
 namespace {
 
-constexpr double kHalfLife = 256;   // tokens
-constexpr int64_t kFewTokens = 32;  // a pass with more tokens is a prompt
+constexpr double kHalfLife = 256;                           // tokens
+constexpr double kMostUse = kHalfLife / std::numbers::ln2;  // of an expert that all tokens choose
+constexpr int64_t kFewTokens = 32;                          // a pass with more tokens is a prompt
 
 uint64_t expert_bytes(const ExpertWeight& w) {
   return w.weight->info.bytes() / uint64_t(w.experts);
@@ -25,15 +27,28 @@ uint64_t expert_bytes(const ExpertWeight& w) {
 // The memory of an expert, which begins anywhere in a sector.
 uint64_t slot_bytes(const ExpertWeight& w) { return sector_up(expert_bytes(w)) + kSector; }
 
+// The part of the choices that find their expert among the `slots` most used ones. Each choice is
+// left out of the use that decides about it: otherwise experts that were chosen often by chance
+// would count as popular. A choice counts from 1, of the last token, down to `oldest`, of the first
+// one.
+double hits_of(std::vector<double> uses, size_t slots, double tokens) {
+  std::sort(uses.begin(), uses.end(), std::greater<>());
+  const double sum = std::accumulate(uses.begin(), uses.end(), 0.0),
+               oldest = std::clamp(1 - tokens / kMostUse, 0.0, 1 - 1e-6);
+  if (slots >= uses.size() || sum <= 0) return 1;
+  double found = 0;
+  for (size_t i = 0; i < slots; ++i)
+    found += uses[i] * std::clamp((uses[i] - uses[slots] - oldest) / (1 - oldest), 0.0, 1.0);
+  return found / sum;
+}
+
 }  // namespace
 
 std::string text_of_uses(const ExpertUses& uses) {
   std::string text;
   for (const auto& [name, of] : uses) {
-    const double most = of.empty() ? 0 : *std::max_element(of.begin(), of.end());
     text += name;
-    for (const double use : of)
-      text += fmt::format(" {}", most > 0 ? std::lround(1000 * use / most) : 0);
+    for (const double use : of) text += fmt::format(" {:.4g}", use);
     text += '\n';
   }
   return text;
@@ -46,7 +61,7 @@ ExpertUses uses_of(const std::string& text) {
     std::istringstream words(line);
     if (!(words >> name)) continue;
     std::vector<double>& of = uses[name];
-    for (double use; words >> use;) of.push_back(std::clamp(use, 0.0, 1000.0));
+    for (double use; words >> use;) of.push_back(std::clamp(use, 0.0, kMostUse));
   }
   return uses;
 }
@@ -75,18 +90,18 @@ std::vector<int64_t> slots_within(std::span<const ExpertWeight> weights, uint64_
 }
 
 double expected_hits(std::span<const ExpertWeight> weights, std::span<const int64_t> slots,
-                     const ExpertUses& uses) {
+                     double chosen_part, const ExpertUses& uses) {
   double found = 0, all = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
     const ExpertWeight& w = weights[i];
     const auto at = uses.find(w.weight->info.name);
-    std::vector<double> of(size_t(w.experts), 1);
-    if (at != uses.end() && int64_t(at->second.size()) == w.experts) of = at->second;
-    std::sort(of.begin(), of.end(), std::greater<>());
-    const double sum = std::accumulate(of.begin(), of.end(), 0.0),
-                 kept = std::accumulate(of.begin(), of.begin() + slots[i], 0.0);
-    const double bytes = double(expert_bytes(w));
-    all += bytes, found += sum > 0 ? bytes * kept / sum : bytes;
+    const double bytes = double(expert_bytes(w)), experts = double(w.experts);
+    double hits = double(slots[i]) / experts;
+    if (at != uses.end() && int64_t(at->second.size()) == w.experts) {
+      const double sum = std::accumulate(at->second.begin(), at->second.end(), 0.0);
+      hits = hits_of(at->second, size_t(slots[i]), sum / (chosen_part * experts));
+    }
+    all += bytes, found += bytes * hits;
   }
   return all > 0 ? found / all : 1;
 }
@@ -158,7 +173,11 @@ class ExpertCache::Shelf final : public ExpertPlaces {
   size_t slot_count() const { return slots_.size(); }
   double use_of(int64_t expert) const { return uses_[size_t(expert)]; }
   const Weight& weight() const { return info_; }
-  const std::vector<double>& uses() const { return uses_; }
+  std::vector<double> uses() const {
+    std::vector<double> of = uses_;
+    for (double& use : of) use /= unit_;
+    return of;
+  }
 
   // Reads an expert into a slot that was never used. False if there is none.
   bool fill(int64_t expert) {

@@ -26,7 +26,8 @@
 
 namespace chaski {
 
-// How much each expert of a weight was used, by the weight's name. A text for later runs.
+// How many tokens chose each expert of a weight, by the weight's name; older ones count less. A
+// text for later runs.
 using ExpertUses = std::map<std::string, std::vector<double>>;
 std::string text_of_uses(const ExpertUses& uses);
 ExpertUses uses_of(const std::string& text);  // skips lines that it does not understand
@@ -44,10 +45,10 @@ uint64_t least_bytes(std::span<const ExpertWeight> weights, int threads);
 // least_bytes(). All weights get about the same part of their experts.
 std::vector<int64_t> slots_within(std::span<const ExpertWeight> weights, uint64_t bytes,
                                   int threads);
-// The expected part of the reads that find their expert in a slot. Without uses of a weight, all
-// its experts count the same.
+// The expected part of the reads that find their expert in a slot. A token chooses `chosen_part` of
+// the experts. Without uses of a weight, all its experts count the same.
 double expected_hits(std::span<const ExpertWeight> weights, std::span<const int64_t> slots,
-                     const ExpertUses& uses);
+                     double chosen_part, const ExpertUses& uses);
 
 class ExpertCache {
  public:

@@ -77,10 +77,14 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
   if (!room) return;
   expect_expert_memory(o.engine, room->weights, f.threads);
   const std::vector<int64_t> slots = slots_within(room->weights, room->bytes, f.threads);
-  if (slots.empty()) return;
+  if (slots.empty()) {
+    f.lacks_to_read_ahead = least_bytes(room->weights, f.threads) - room->bytes;
+    return;
+  }
   Forecast::Experts e{room->all, room->bytes};
-  e.found = expected_hits(room->weights, slots,
-                          kept_expert_uses(opened.mapped->path, opened.mapped->state));
+  const ExpertUses uses = kept_expert_uses(opened.mapped->path, opened.mapped->state);
+  e.uses_known = !uses.empty();
+  e.found = expected_hits(room->weights, slots, double(room->a_token) / double(room->all), uses);
   e.read_a_token = uint64_t(double(room->a_token) * (1 - e.found));
   o.note("the speed of the disk");
   e.file_bandwidth = measure_file_bandwidth(*opened.mapped->mapping);
@@ -91,7 +95,11 @@ void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
                   const ForecastOptions& o) {
   const int positions = o.engine.context > 0 ? f.context : std::min(f.context, kDefaultPositions);
   const auto room = stream_room(model, positions, o.engine, f.threads);
-  if (!room || room->streamed.empty()) return;
+  if (!room) return;
+  if (room->streamed.empty()) {
+    f.lacks_to_read_ahead = room->least - std::min(room->least, room->bytes);
+    return;
+  }
   o.note("the speed of the disk");
   f.streamed = {room->a_pass, ring_bytes(room->streamed),
                 measure_file_bandwidth(*opened.mapped->mapping)};

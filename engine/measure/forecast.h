@@ -45,6 +45,7 @@ struct Forecast {
   struct Experts {
     uint64_t all = 0, bytes = 0;  // bytes of all experts, and of the memory for them
     double found = 0;             // the part of the chosen experts that is expected there
+    bool uses_known = false;      // from earlier runs; otherwise all are chosen equally often
     uint64_t read_a_token = 0;    // bytes
     double file_bandwidth = 0;    // bytes per second, measured
   };
@@ -56,6 +57,8 @@ struct Forecast {
     double file_bandwidth = 0;  // bytes per second, measured
   };
   std::optional<Streamed> streamed;
+  // If neither is set because memory is too small for it: how many bytes more it needs.
+  uint64_t lacks_to_read_ahead = 0;
   // Bytes of all in host memory.
   uint64_t sum() const {
     const Streamed read = streamed.value_or(Streamed());

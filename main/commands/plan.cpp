@@ -62,9 +62,11 @@ std::string memory_table(const Forecast& f) {
   if (f.experts)
     text +=
         row("experts", size_text(f.experts->bytes),
-            fmt::format("of {} in memory, {:.0f}% of the chosen ones; {:.1f} MB a token are "
+            fmt::format("of {} in memory, {:.0f}% of the chosen ones {}; {:.1f} MB a token are "
                         "read from the file at {:.2f} GB/s",
                         size_text(f.experts->all), 100 * f.experts->found,
+                        f.experts->uses_known ? "by their use in earlier runs"
+                                              : "if all are chosen equally often",
                         double(f.experts->read_a_token) / 1e6, f.experts->file_bandwidth / 1e9));
   if (f.streamed)
     text += row("streamed", size_text(f.streamed->a_pass),
@@ -84,6 +86,11 @@ std::string memory_table(const Forecast& f) {
 std::string speed_table(const Forecast& f) {
   if (f.cpu_layers < f.layers)
     return row("speed", "unknown", "for layers on a GPU; chaski bench measures it");
+  if (f.lacks_to_read_ahead > 0)
+    return row("speed", "unknown",
+               fmt::format("because the system reads the mapped file as it is used; with {} more "
+                           "memory, chaski would read it in advance",
+                           size_text(f.lacks_to_read_ahead)));
   if (!f.speed) return "";
   std::string text = row("prompt", speed_text(f.speed->prompt),
                          fmt::format("of {} tokens", std::min(kForecastPrompt, f.own_context)));
