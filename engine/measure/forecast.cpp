@@ -78,7 +78,7 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
   expect_expert_memory(o.engine, room->weights, f.threads);
   const std::vector<int64_t> slots = slots_within(room->weights, room->bytes, f.threads);
   if (slots.empty()) {
-    f.lacks_to_read_ahead = least_bytes(room->weights, f.threads) - room->bytes;
+    f.lacks_to_read_ahead = room->over + least_bytes(room->weights, f.threads) - room->bytes;
     return;
   }
   Forecast::Experts e{room->all, room->bytes};
@@ -97,7 +97,7 @@ void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
   const auto room = stream_room(model, positions, o.engine, f.threads);
   if (!room) return;
   if (room->streamed.empty()) {
-    f.lacks_to_read_ahead = room->least - std::min(room->least, room->bytes);
+    f.lacks_to_read_ahead = room->over + room->least - std::min(room->least, room->bytes);
     return;
   }
   o.note("the speed of the disk");
@@ -114,7 +114,8 @@ std::optional<SpeedForecast> predict_speed(Forecast& f, const ForecastOptions& o
     f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
   } catch (const Error& e) {
     if (e.code != Exit::memory) throw;
-    return std::nullopt;  // it is not known
+    f.no_room_to_time = true;
+    return std::nullopt;
   }
   const SpeedForecast in_memory = *f.speed;
   const auto read = [&](uint64_t a_prompt_pass, uint64_t a_token, double file_bandwidth) {

@@ -69,8 +69,9 @@ struct Forecast {
 
   // Empty for layers on a device, and for a model whose weights do not fit.
   std::optional<SpeedForecast> speed;
-  uint64_t bytes_a_token = 0;  // of weights
-  double bandwidth = 0;        // of memory in bytes per second, measured with `threads`
+  bool no_room_to_time = false;  // memory is too small for a layer that would be timed
+  uint64_t bytes_a_token = 0;    // of weights
+  double bandwidth = 0;          // of memory in bytes per second, measured with `threads`
   // Of 1, 2, ... machines, up to those of the options and at least until decoding is no longer
   // faster with one more. Empty unless several are asked for, or if the speed is unknown.
   std::vector<FleetForecast> fleet;

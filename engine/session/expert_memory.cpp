@@ -29,6 +29,7 @@ std::optional<ExpertRoom> expert_room(const Model& model, int cpu_layers, int co
   if (asked >= room.all && room.all <= have && others <= have - room.all) return std::nullopt;
   const uint64_t safe = std::min(free - free / 16, have);
   room.bytes = std::min({asked, room.all, safe - std::min(safe, others)});
+  room.over = others - std::min(others, safe);
   return room;
 }
 

@@ -64,7 +64,7 @@ std::optional<StreamRoom> stream_room(const Model& model, int context, const Eng
                  others = need.weights() - all + need.states(context) + need.activations(context),
                  safe = std::min(free - free / 16, have), left = safe - std::min(safe, others);
   if (o.weight_memory == 0 && others <= have && all <= have - others) return std::nullopt;
-  room.least = ring_bytes(steps);
+  room.least = ring_bytes(steps), room.over = others - std::min(others, safe);
   if (o.weight_memory > 0 && o.weight_memory < room.least)
     fail(Exit::usage, "--weight-memory is {} bytes, expected at least {}", o.weight_memory,
          room.least);

@@ -213,7 +213,7 @@ struct LaneMask {
 
 // Copies channels c .. c + count of the keys of a chunk into `to`, [page][kTogether]; others and
 // lanes without a weight become 0. Pages are so far apart that a processor's cache holds all lines
-// of a channel in one or two of its sets, where they evict each other.
+// of a channel in one or two of its sets. They evict each other there.
 template <class V, class F>
 inline void copy_keys(const std::byte* const* pages, const Weighing& w, int c, int count,
                       typename WeighedAs<F>::Tile* to) {

@@ -91,6 +91,9 @@ std::string speed_table(const Forecast& f) {
                fmt::format("because the system reads the mapped file as it is used; with {} more "
                            "memory, chaski would read it in advance",
                            size_text(f.lacks_to_read_ahead)));
+  if (f.no_room_to_time)
+    return row("speed", "unknown",
+               "because a layer and the embeddings, which would be timed, do not fit into memory");
   if (!f.speed) return "";
   std::string text = row("prompt", speed_text(f.speed->prompt),
                          fmt::format("of {} tokens", std::min(kForecastPrompt, f.own_context)));
