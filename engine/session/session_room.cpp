@@ -28,12 +28,14 @@ std::optional<SessionRoom> session_room(const ModelSource& source, const EngineO
   if (o.link || where.device()) return std::nullopt;
   const int threads = thread_count(o);
   const Footprint need(*shaped, where.cpu_layers(), o.kv, threads);
-  const uint64_t safe = prudent(have, threads), left = safe - std::min(safe, need.weights());
+  // The tokenizer and the server take a part until the model is open.
+  const uint64_t safe = prudent(have - have / 16, threads),
+                 left = safe - std::min(safe, need.weights());
   SessionRoom room{.context = where.context, .own = where.context};
   if (o.context == 0) {
     room.context = need.longest_context(left, room.own);
     if (room.context < std::min(room.own, kLeastInMemory))
-      room.context = need.longest_context(safe, std::min(room.own, kDefaultPositions));
+      room.context = need.longest_context(safe / 2, std::min(room.own, kDefaultPositions));
     if (room.context < room.own) room.context = rounded_down(room.context);
     if (room.context == 0) return std::nullopt;
   }

@@ -13,7 +13,7 @@ struct SessionRoom {
 };
 // `have`: bytes of free memory before the model is opened. If it does not hold the weights and a
 // context of kLeastInMemory, the weights are read from the file for every pass anyway: then the
-// context is the longest that fits without them, at most kDefaultPositions. Returns nothing if
+// context is the longest that fits into half of it, at most kDefaultPositions. Returns nothing if
 // layers are on a device or on other machines, or if not even a page fits. Throws what bind_model()
 // and settle() throw.
 std::optional<SessionRoom> session_room(const ModelSource& source, const EngineOptions& options,
