@@ -35,7 +35,7 @@ class PromptPortion {
   static constexpr double kMostReading = 0.25;  // seconds
   // Between decode steps, however many requests wait for their first token: the larger of the two.
   static constexpr double kMostBetween = 0.5;  // seconds
-  static constexpr double kMostSteps = 6;
+  static constexpr double kMostSteps = 8;
   static constexpr int kLeast = 4;          // tokens, whatever time they take
   static constexpr int kLeastReading = 64;  // tokens, whatever time they take
   static constexpr int kFirst = 16;         // tokens, before their cost is measured
