@@ -27,15 +27,16 @@ uint64_t expert_bytes(const ExpertWeight& w) {
 // The memory of an expert, which begins anywhere in a sector.
 uint64_t slot_bytes(const ExpertWeight& w) { return sector_up(expert_bytes(w)) + kSector; }
 
-// The part of the choices that find their expert among the `slots` most used ones. Each choice is
-// left out of the use that decides about it: otherwise experts that were chosen often by chance
-// would count as popular. A choice counts from 1, of the last token, down to `oldest`, of the first
-// one.
+// The part of the choices that find their expert among the `slots` most used ones. A leave-one-out
+// estimate: a choice does not count for the use that ranks its own expert, because experts that
+// were chosen often by chance would seem popular. The choice of the newest token counts 1, that of
+// the oldest one `oldest`.
 double hits_of(std::vector<double> uses, size_t slots, double tokens) {
   std::sort(uses.begin(), uses.end(), std::greater<>());
   const double sum = std::accumulate(uses.begin(), uses.end(), 0.0),
                oldest = std::clamp(1 - tokens / kMostUse, 0.0, 1 - 1e-6);
-  if (slots >= uses.size() || sum <= 0) return 1;
+  if (slots >= uses.size()) return 1;
+  if (sum <= 0) return double(slots) / double(uses.size());
   double found = 0;
   for (size_t i = 0; i < slots; ++i)
     found += uses[i] * std::clamp((uses[i] - uses[slots] - oldest) / (1 - oldest), 0.0, 1.0);

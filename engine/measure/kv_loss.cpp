@@ -1,5 +1,7 @@
 #include "engine/measure/kv_loss.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -105,6 +107,9 @@ std::optional<KvLoss> measure_kv_loss(const Engine& engine,
   const int window =
       std::min({kTokens, engine.context_length(), int(std::min<size_t>(tokens.size(), kTokens))});
   if (window < kLeastWindow) return std::nullopt;
+  const struct Trim {  // what malloc keeps of the engines below would be missing in a small group
+    ~Trim() { ::malloc_trim(0); }
+  } trim;
   EngineOptions options;
   options.device = "cpu", options.threads = engine.threads();
   options.context = window, options.rope_scaling = engine.rope_scaling();

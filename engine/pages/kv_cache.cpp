@@ -10,22 +10,26 @@ namespace chaski {
 
 namespace {
 
-// "; --kv q8 or q4_0 takes less memory" for f16; empty for the smallest format.
-std::string smaller_formats(const StateLayout& states) {
-  if (states.paged.empty()) return "";
-  const KvLayout& now = states.paged[0].layout;
+// "; --kv q8 or q4_0 would fit": of the smaller formats those with which `bytes` more would fit.
+std::string smaller_formats(const KvCache& kv, uint64_t bytes, uint64_t have) {
+  if (kv.states.paged.empty()) return "";
+  const KvLayout& now = kv.states.paged[0].layout;
   const bool no_blocks = now.v_inside_k && now.v_dim % 32 != 0;
+  uint64_t taken = 0;
+  for (const KvPool& pool : kv.pools) taken += pool.bytes();
   std::string names;
-  for (const Format smaller : {Format::f16, Format::q8, Format::q4_0})
-    if (info(smaller).bits() < info(now.format).bits() && !(no_blocks && info(smaller).block > 1))
+  for (const Format smaller : {Format::f16, Format::q8, Format::q4_0}) {
+    const double part = info(smaller).bits() / info(now.format).bits();
+    if (part < 1 && part * double(taken + bytes) <= double(taken + have) &&
+        !(no_blocks && info(smaller).block > 1))
       names += fmt::format("{}{}", names.empty() ? "; --kv " : " or ", info(smaller).name);
-  return names.empty() ? "" : names + " takes less memory";
+  }
+  return names.empty() ? "" : names + " would fit";
 }
 
-[[noreturn]] void refuse(std::string_view what, uint64_t bytes, uint64_t have,
-                         const StateLayout& states) {
+[[noreturn]] void refuse(std::string_view what, uint64_t bytes, uint64_t have, const KvCache& kv) {
   fail(Exit::memory, "{} needs {} more memory, but only {} are available{}", what, size_text(bytes),
-       size_text(have), smaller_formats(states));
+       size_text(have), smaller_formats(kv, bytes, have));
 }
 
 }  // namespace
@@ -38,16 +42,17 @@ void KvCache::expect_memory(const std::function<uint64_t()>& need,
   if (!have || bytes <= *have) return;
   for (KvPool& pool : pools) pool.keep_within_now();
   bytes = need();
-  if (bytes > *have) refuse(what(), bytes, *have, states);
+  if (bytes > *have) refuse(what(), bytes, *have, *this);
 }
 
 void KvCache::expect_memory_for(int cells, int pass, std::string_view what) const {
   const std::vector<int64_t> pages = pages_of_session(states.pools, cells, pass);
   uint64_t bytes = 0;
-  for (size_t i = 0; i < pools.size(); ++i) bytes += pools[i].bytes_to_hold(pages[i]);
+  for (size_t i = 0; i < pools.size(); ++i)  // with recurrent states, at least the last one
+    bytes += pools[i].bytes_to_hold(states.pools[i].recurrent ? 1 : pages[i]);
   if (bytes == 0) return;
   const auto have = usable_pages();
-  if (have && bytes > *have) refuse(what, bytes, *have, states);
+  if (have && bytes > *have) refuse(what, bytes, *have, *this);
 }
 
 }  // namespace chaski

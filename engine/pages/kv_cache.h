@@ -20,13 +20,13 @@ struct KvCache {
   // pages).
   std::optional<PrefixIndex> prefixes;
 
-  // Throws Error(memory) unless `need()` bytes of new memory for pages are usable: the kernel would
-  // kill the process. From the first time that they are not, the pools reuse idle pages before they
-  // take new memory, and need() is called again. `what` begins the message: it needs the bytes.
+  // Call before pages are taken. Throws Error(memory) if need() bytes are more than the system can
+  // give, because the kernel would then kill the process. Once memory is short, the pools reuse
+  // idle pages first, and need() is called again. what() is the subject of the message.
   void expect_memory(const std::function<uint64_t()>& need,
                      const std::function<std::string()>& what);
   // Throws Error(memory) if there is no memory for the pages of a text of `cells` tokens, read in
-  // passes of up to `pass`. The memory of all present pages counts as the text's.
+  // passes of up to `pass`. All pages that have memory now count as available for it.
   void expect_memory_for(int cells, int pass, std::string_view what) const;
 };
 

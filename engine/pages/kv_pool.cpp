@@ -69,8 +69,8 @@ uint64_t PageMemory::bytes(int64_t pages) const {
 uint64_t KvPool::new_bytes(int64_t pages) const {
   const auto used = int64_t(pages_.size()), missing = pages - int64_t(free_.size());
   if (missing <= 0) return 0;
-  const int64_t allowed = std::max(within_ - used, int64_t(0)),
-                fresh = std::min(missing, std::max(allowed, missing - idle()));
+  const int64_t allowed = std::max(std::min(within_, size_) - used, int64_t(0)),
+                fresh = std::min({missing, std::max(allowed, missing - idle()), size_ - used});
   return memory_.bytes(used + fresh) - memory_.bytes(used);
 }
 

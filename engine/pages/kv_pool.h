@@ -60,6 +60,7 @@ class KvPool {
   int64_t evicted() const { return evicted_; }              // idle pages reused so far
   // Pages that can be taken without new memory.
   int64_t spare() const { return idle() + int64_t(free_.size()); }
+  uint64_t bytes() const { return memory_.bytes(int64_t(pages_.size())); }  // of its memory
   // Bytes of memory that the pool takes if `pages` more pages are taken.
   uint64_t new_bytes(int64_t pages) const;
   // Bytes of memory that it would take in addition to its present ones to hold `pages` pages.

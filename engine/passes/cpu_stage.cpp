@@ -82,11 +82,13 @@ void CpuStage::expect_memory(const Plan& plan, uint64_t promised) {
   for (size_t i = 0; i < ropes_.size(); ++i)
     need += uint64_t(angles_of(plan.graph().ropes[i], ropes_[i])) * sizeof(float);
   if (need < taken_ + kWorthAsking) return;
-  const uint64_t have = std::min(available_memory().value_or(UINT64_MAX),
-                                 usable_pages().value_or(UINT64_MAX)),
-                 left = have - std::min(have, promised);
+  // The addresses of the promised memory are taken already.
+  const uint64_t pages = usable_pages().value_or(UINT64_MAX),
+                 left = std::min(available_memory().value_or(UINT64_MAX),
+                                 pages - std::min(pages, promised));
   if (need - taken_ > left)
-    fail(Exit::memory, "activations of {} tokens at once need {} more memory, {} are available",
+    fail(Exit::memory,
+         "activations of {} tokens at once need {} more memory, but only {} are available",
          batch_.size(), size_text(need - taken_), size_text(left));
   taken_ = need;
 }

@@ -40,8 +40,8 @@ struct PassWork {
   // If not empty: one for each output, and the last stage draws the tokens.
   std::span<const CudaDraw> draws = {};
   const std::atomic<bool>* stop = nullptr;  // abandons the pass when set
-  // Bytes of memory that the states of the whole pass take when they are written: it is promised,
-  // and nothing else may take it.
+  // Bytes of new memory that the pages of this batch and of the later batches of the pass will
+  // take. Activations must not use it.
   uint64_t promised = 0;
   Profile* profile = nullptr;  // adds times to it, unless null
 };

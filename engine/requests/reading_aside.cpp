@@ -30,7 +30,13 @@ class ReadingAside {
                             .tokens = o_.texts[part.text].subspan(part.from, part.size),
                             .wanted = o_.every_row ? int(part.size) : 1});
     Pass pass(extensions, o_.result);
-    if (gone_ || !pass.run(&gone_)) return {.tokens = 0, .last = true};
+    try {
+      if (gone_ || !pass.run(&gone_)) return {.tokens = 0, .last = true};
+    } catch (const Error& error) {
+      if (error.code != Exit::memory || parts.size() == 1) throw;
+      more_.clear(), one_by_one_ = true;  // less memory is needed so
+      return {.tokens = 0, .last = false};
+    }
     std::span<const float> rows = pass.rows();
     const size_t columns = rows.size() / rows_of(parts);
     int tokens = 0;
@@ -67,7 +73,8 @@ class ReadingAside {
       const std::vector<int64_t> need =
           pages_of_session(kv.states.pools, int(whole), engine.batch_length());
       for (size_t i = 0; i < free.size(); ++i) free[i] -= need[i];
-      if (!parts.empty() && std::ranges::any_of(free, [](int64_t n) { return n < 0; })) break;
+      const bool suffice = std::ranges::none_of(free, [](int64_t n) { return n < 0; });
+      if (!parts.empty() && (one_by_one_ || !suffice)) break;
       const size_t size = std::min(whole - from, most);
       parts.push_back({text, from, size, {}});
       most -= size;
@@ -88,6 +95,7 @@ class ReadingAside {
   const std::function<void(const PartAside& part)>& take_;
   std::unique_ptr<Session> session_;            // of the text that the next pass continues
   std::vector<std::unique_ptr<Session>> more_;  // of the further texts of a pass
+  bool one_by_one_ = false;                     // a pass reads a single text
   size_t next_ = 0, from_ = 0;                  // the text and token that the next pass begins with
 };
 

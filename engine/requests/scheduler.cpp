@@ -125,7 +125,12 @@ void Scheduler::admit() {
         std::ranges::find_if(waiting_, [](const Waiting& w) { return !w.request->held(); });
     if (next == waiting_.end()) return;
     std::unique_ptr<Session> session;
-    if (!full_ && running_.size() < most) session = session_for(*next->request);
+    if (!full_ && running_.size() < most)
+      next->request->error = error_of([&] { session = session_for(*next->request); });
+    if (next->request->error) {
+      remove_ended();
+      continue;
+    }
     if (session) {
       insert_by_turn(running_, Running{next->turn, next->request, next->added, std::move(session)});
       waiting_.erase(next);

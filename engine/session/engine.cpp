@@ -26,7 +26,7 @@ namespace {
 
 struct Opened {
   std::shared_ptr<const Weights> weights;
-  std::unique_ptr<Tokenizer> tokenizer;  // made only if the file had to be converted
+  std::unique_ptr<Tokenizer> tokenizer;
 };
 
 // load() that reports to the WatchedReading of this thread.
@@ -229,12 +229,12 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   if (!experts && room->bytes >= least)
     return o.notice(weights->path +
                     " was replaced while it was opened, so its experts are read as mapped");
-  o.notice(experts ? fmt::format("{}: is larger than memory: {:.3g} of {:.3g} GB of experts stay "
+  o.notice(experts ? fmt::format("{}: is larger than memory: {} of {} of experts stay "
                                  "there, the others are read from the file when they are chosen",
-                                 weights->path, double(room->bytes) / 1e9, double(room->all) / 1e9)
-                   : fmt::format("{}: is larger than memory, and {:.3g} GB are left for experts, "
-                                 "which need {:.3g} GB; so every token reads the mapped file",
-                                 weights->path, double(room->bytes) / 1e9, double(least) / 1e9));
+                                 weights->path, size_text(room->bytes), size_text(room->all))
+                   : fmt::format("{}: is larger than memory, and {} are left for experts, which "
+                                 "need {}; so every token reads the mapped file",
+                                 weights->path, size_text(room->bytes), size_text(least)));
 }
 
 void Engine::Impl::open_stream(const EngineOptions& o) {
@@ -244,9 +244,9 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   if (room->streamed.empty()) {
     if (o.notice)
       o.notice(
-          fmt::format("{}: is larger than memory, and {:.3g} GB are left for its layers, "
-                      "expected at least {:.3g} GB: every token reads the mapped file",
-                      weights->path, double(room->bytes) / 1e9, double(room->least) / 1e9));
+          fmt::format("{}: is larger than memory, and {} are left for its layers, expected at "
+                      "least {}: the system reads the mapped file as it is used",
+                      weights->path, size_text(room->bytes), size_text(room->least)));
     return;
   }
   stream = WeightStream::make(weights->mapping, room->streamed, room->kept);
@@ -256,9 +256,9 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
              " was replaced while it was opened, so its weights are read as mapped");
   if (o.notice && stream && o.weight_memory == 0)
     o.notice(
-        fmt::format("{}: is larger than memory: {:.3g} of {:.3g} GB of weights are read from "
-                    "the file for every token",
-                    weights->path, double(room->a_pass) / 1e9, double(weights->bytes()) / 1e9));
+        fmt::format("{}: is larger than memory: {} of {} of weights are read from the file for "
+                    "every token",
+                    weights->path, size_text(room->a_pass), size_text(weights->bytes())));
 }
 
 // All stages use the same page numbers, so a pool has as many pages as the smallest stage.

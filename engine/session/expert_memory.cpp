@@ -56,13 +56,13 @@ bool uses_expert_memory(const Model& model, bool mapped, bool on_cpu, const std:
 }
 
 ExpertUses kept_expert_uses(const std::string& path, const std::string& state) {
-  const std::string place = kept_name("experts", path),
+  const std::string place = kept_name("expert-uses", path),
                     text = place.empty() ? "" : kept_text(place);
   return text.starts_with(state) ? uses_of(text.substr(state.size())) : ExpertUses{};
 }
 
 void keep_expert_uses(const std::string& path, const std::string& state, const ExpertUses& uses) {
-  if (const std::string place = kept_name("experts", path); !place.empty())
+  if (const std::string place = kept_name("expert-uses", path); !place.empty())
     keep_text(place, state + text_of_uses(uses));
 }
 

@@ -14,7 +14,7 @@ struct ExpertRoom {
   std::vector<ExpertWeight> weights;  // of the layers on the CPU
   uint64_t all = 0, a_token = 0;      // bytes of all experts, and of those that a token chooses
   uint64_t bytes = 0;                 // of memory for them
-  uint64_t over = 0;                  // by which all else exceeds the memory
+  uint64_t over = 0;  // bytes by which other weights, states and activations exceed memory
 };
 // `context`: positions that get states. Nothing if the model has no experts or memory holds them
 // all. Throws what Footprint throws.

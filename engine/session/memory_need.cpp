@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "engine/pages/page_table.h"
@@ -221,20 +222,26 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
   const auto share = share_of(o);
   const Footprint need(*shaped, where.cpu_layers(), o.kv, threads, share.get());
   const int context = o.context > 0 ? where.context : std::min(where.context, kPage);
-  const uint64_t weights = mapped ? 0 : need.weights(), states = need.states(context);
-  if (weights + states <= have && weights + states + need.activations(context) <= have) return;
+  const uint64_t weights = mapped ? 0 : need.weights(),
+                 others = need.states(context) + need.activations(context);
+  if (weights <= have && others <= have - weights) return;
   const std::vector<Remedy> ways =
       remedies(*shaped, where.cpu_layers(), o, threads, where.context, *free, mapped);
+  constexpr size_t kShown = 3;
   std::string advice;
-  for (const Remedy& way : ways)
+  for (size_t i = 0; i < std::min(ways.size(), kShown); ++i)
     advice +=
-        fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(way, o, where.context));
+        fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(ways[i], o, where.context));
   if (!ways.empty()) advice += ways.size() > 1 ? " would fit" : " fits";
+  if (!mapped && is_quipu(source.path))
+    advice += "; without --load copy the weights of a .quipu file stay in the file";
+  else if (!mapped && std::filesystem::exists(source.path) && where.cpu_layers() > 0)
+    advice += "; the weights of a .quipu file, which chaski convert makes, stay in the file";
   if (weights > have)
     fail(Exit::memory, "{}: the weights need {} of memory, {} are available{}", source.path,
          size_text(weights), size_text(have), advice);
   fail(Exit::memory, "{}: a context of {} needs {}{}, {} of memory are available{}", source.path,
-       context, size_text(states),
+       context, size_text(others),
        mapped ? "" : fmt::format(" in addition to the weights' {}", size_text(weights)),
        size_text(have), advice);
 }

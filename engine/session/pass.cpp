@@ -174,6 +174,8 @@ uint64_t Pass::bytes_to_come() const {
       const Extension& p = extensions_[i];
       const int held = p.session->position(), from = held + int(i == next_ ? at_ : 0);
       pages += impl(p).tables[pool].pages_to(from, held + int(p.size()));
+      // A state is kept at the border of a batch and for a draft, and the next batch copies it.
+      if (kv_.states.pools[pool].recurrent && p.size() > 1) ++pages;
       for (int node = 1; node < int(p.draft.size()); ++node)  // a branch may copy a page
         if (Draft::begins_branch(p.draft, node)) pages += int64_t(p.size()) / kPage + 2;
     }
@@ -182,7 +184,7 @@ uint64_t Pass::bytes_to_come() const {
   return bytes;
 }
 
-void Pass::prepare() {
+void Pass::expect_memory() {
   kv_.expect_memory([this] { return bytes_to_come(); },
                     [this] {
                       int end = 0;
@@ -190,6 +192,10 @@ void Pass::prepare() {
                         end = std::max(end, p.session->position() + int(p.size()));
                       return fmt::format("the KV cache of {} positions", end);
                     });
+}
+
+void Pass::prepare() {
+  expect_memory();
   for (size_t i = 0; i < extensions_.size(); ++i) {
     const Extension& p = extensions_[i];
     Session::Impl& s = impl(p);
@@ -224,6 +230,7 @@ bool Pass::fill_batch() {
   Batch& b = pipeline_.batch;
   clear(b);
   pipeline_.input_rows.clear();
+  expect_memory();  // again, because states were kept since
   promised_ = bytes_to_come();
   while (more() && b.size() < pipeline_.max_batch) {
     const Extension& p = extensions_[next_];

@@ -107,6 +107,7 @@ class Pass {
   void take_branch(size_t extension, int node);
   bool fill_batch();
   uint64_t bytes_to_come() const;
+  void expect_memory();  // throws Error(memory)
   void add_to_batch(size_t extension, size_t at, size_t n);
   template <class Take>
   bool evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* stop, Take take);
@@ -124,7 +125,7 @@ class Pass {
   Pipeline& pipeline_;
   Result result_;
   size_t next_ = 0, at_ = 0;       // the extension and token that the next batch begins with
-  uint64_t promised_ = 0;          // bytes that the pages from the batch on take
+  uint64_t promised_ = 0;          // bytes of new memory for the pages of this batch and later ones
   std::vector<Branch> branches_;   // of all drafts, in the order of the extensions
   const float* rows_ = nullptr;    // in the result of the pipeline, or in its `kept_rows`
   const float* hidden_ = nullptr;  // for each token, likewise

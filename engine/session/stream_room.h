@@ -15,7 +15,7 @@ struct StreamRoom {
   std::vector<const Weight*> kept;    // the other matrices that a pass reads whole
   uint64_t a_pass = 0;                // bytes that a pass streams
   uint64_t bytes = 0, least = 0;      // of memory for the layers' matrices; that they need
-  uint64_t over = 0;                  // by which all else exceeds the memory
+  uint64_t over = 0;  // bytes by which other weights, states and activations exceed memory
 };
 // `context`: positions that get states. Returns nothing if all weights fit into memory. Throws what
 // Footprint throws, and Error(usage) if --weight-memory is too little.

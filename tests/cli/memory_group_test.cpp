@@ -53,7 +53,7 @@ TEST_CASE(
 
   const Outcome beyond = with(longest + 200, {"-n", "600"});
   CHECK_MESSAGE(beyond.status == 4, beyond.err);
-  CHECK_MESSAGE(beyond.error_says("; --kv f16 or q8 or q4_0 takes less memory"), beyond.err);
+  CHECK_MESSAGE(beyond.error_says("; --kv f16 or q8 or q4_0 would fit"), beyond.err);
   CHECK(!beyond.out.empty());  // the answer so far
 
   check_one_line(with(16, {"-c", std::to_string(longest + 512)}), 4, "would fit");

@@ -69,6 +69,11 @@ TEST_CASE("kv pool: a pool counts the memory that pages would take") {
   CHECK(pool.new_bytes(2) == 0);
   CHECK(pool.new_bytes(17) == 16 * kBytes);
 
+  KvPool full(4, [](int32_t, int32_t) {}, {kBytes, false});
+  for (int i = 0; i < 4; ++i) full.take();
+  full.keep(3), full.release(3);
+  CHECK(full.new_bytes(1) == 0);  // it has no more pages
+
   const KvPool states(10, [](int32_t, int32_t) {}, {kBytes, false});
   CHECK(states.new_bytes(3) == 3 * kBytes);
 }
