@@ -75,7 +75,7 @@ FleetForecast forecast_fleet(const Model& model, Format kv, int context, int ran
   const StateLayout states = states_of(model, all_layers(model), kv, &last);
   const std::vector<int64_t> pages = pages_of_session(states.pools, context, prompt);
   for (size_t i = 0; i < pages.size(); ++i)
-    f.states += uint64_t(whole_groups(pages[i])) * states.pools[i].page_bytes;
+    f.states += PageMemory{states.pools[i].page_bytes, !states.pools[i].recurrent}.bytes(pages[i]);
   f.gathers = ranks > 1 ? receives.gathers : 0, f.received = receives.received;
   if (!alone || ranks == 1) {
     f.speed = alone;

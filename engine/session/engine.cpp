@@ -96,8 +96,11 @@ constexpr int64_t kContexts = 16;
 void limit_pages(const StateLayout& states, uint64_t bytes, std::span<const int64_t> one,
                  std::vector<int64_t>& pages) {
   const auto limit = [&](size_t i, double share) {
-    const auto most = int64_t(double(pages[i]) * std::min(share, 1.0)) / kPageGroup * kPageGroup;
-    pages[i] = std::clamp(most, std::min(whole_groups(one[i]), pages[i]), pages[i]);
+    const bool alone = states.pools[i].recurrent;  // only pages of cells are stored in groups
+    const auto part = int64_t(double(pages[i]) * std::min(share, 1.0));
+    const int64_t most = alone ? part : part / kPageGroup * kPageGroup,
+                  least = alone ? one[i] : whole_groups(one[i]);
+    pages[i] = std::clamp(most, std::min(least, pages[i]), pages[i]);
   };
   for (const bool recurrent : {true, false}) {
     uint64_t all = 0, taken = 0;
