@@ -16,6 +16,14 @@ void refuse_field(const std::string& path, const std::string& message) {
                  path);
 }
 
+Error with_advice(const Error& error) {
+  if (error.code != Exit::memory || error.have > 0) return error;
+  return {error.code,
+          fmt::format("{}; start the server with a smaller --ctx to limit the memory of "
+                      "a request",
+                      error.what())};
+}
+
 ApiError api_error_of(const Error& error) {
   const auto of = [&](int status, const char* type, const char* code) {
     return ApiError(status, type, code, error.what());
@@ -24,10 +32,7 @@ ApiError api_error_of(const Error& error) {
     case Exit::usage:
       return of(400, kInvalid, "invalid_value");
     case Exit::memory:
-      if (error.have == 0)
-        return {503, kServer, "out_of_memory",
-                fmt::format("{}; a smaller --ctx of the server limits what a request takes",
-                            error.what())};
+      if (error.have == 0) return of(503, kServer, "out_of_memory");
       [[fallthrough]];  // the pages can never suffice
     case Exit::prompt_too_long: {
       ApiError out = of(400, kInvalid, kTooLong);
@@ -41,14 +46,17 @@ ApiError api_error_of(const Error& error) {
   }
 }
 
-ApiError too_long(int prompt_tokens, int context) {
+ApiError too_long(int prompt_tokens, int context, bool by_memory) {
   ApiError error(
       400, kInvalid, kTooLong,
       // Clients look for these words of llama-server's, and then shorten the prompt.
       fmt::format("the prompt has {} tokens, which exceeds the available context size of "
-                  "{} tokens, or leaves no room for an answer: shorten the prompt, or "
-                  "start the server with a larger --ctx if the model supports it",
-                  prompt_tokens, context));
+                  "{} tokens, or leaves no room for an answer: shorten the prompt, or {}",
+                  prompt_tokens, context,
+                  by_memory
+                      ? "give the server more free memory, because no longer context fitted into "
+                        "it (--ctx N sets one all the same)"
+                      : "start the server with a larger --ctx if the model supports it"));
   error.prompt_tokens = prompt_tokens, error.context = context;
   return error;
 }

@@ -26,10 +26,24 @@ struct ApiError : std::runtime_error {
 // 400 for a field that is wrong or cannot be honoured. `path` also begins the message.
 [[noreturn]] void refuse_field(const std::string& path, const std::string& message);
 
+// For a server: if it had too little memory for the request, the error also says which of its flags
+// limits that.
+Error with_advice(const Error& error);
+template <typename Work>
+auto advised(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code != Exit::memory) throw;
+    throw with_advice(error);
+  }
+}
+
 // The error that a request answers when the engine ended it with `error`.
 ApiError api_error_of(const Error& error);
-// 400 context_length_exceeded, which names both numbers.
-ApiError too_long(int prompt_tokens, int context);
+// 400 context_length_exceeded, which names both numbers. `by_memory`: the free memory of the server
+// chose the context.
+ApiError too_long(int prompt_tokens, int context, bool by_memory);
 // 503 for a result of which there is no part, such as an embedding.
 ApiError time_is_over();
 // Begins the warning or the error of an answer whose time is over.

@@ -47,7 +47,7 @@ std::vector<TokenId> tokens_of_input(const ServedModel& served, const Field& inp
                                                 : input.wholes(0, served.engine().vocab_size() - 1);
   if (tokens.empty()) input.refuse("is empty, expected a text or token ids");
   const auto most = size_t(served.engine().context_length());
-  if (tokens.size() > most && !truncates) throw too_long(int(tokens.size()), int(most));
+  if (tokens.size() > most && !truncates) throw too_long(tokens.size(), served);
   if (tokens.size() <= most) return tokens;
   // The token that closes a text stays: a model may pool its state.
   const TokenId last = tokens.back();

@@ -151,6 +151,11 @@ void check_bias(const ServedModel& served, const AnswerSettings& settings) {
 
 }  // namespace
 
+ApiError too_long(size_t prompt_tokens, const ServedModel& served) {
+  return too_long(int(prompt_tokens), served.engine().context_length(),
+                  served.memory_chose_context);
+}
+
 void note_cut(const GenerateResult& result, std::vector<std::string>& warnings) {
   if (result.finish == Finish::interrupted)
     warnings.push_back(fmt::format("{}: it ends with the text so far", kTimeIsOver));
@@ -211,7 +216,7 @@ ChatAnswer answer_chat(const ServedModel& served, const ChatRequest& request, in
     return out;
   } catch (const ContextOverflow&) {
     conversation->set_messages(request.messages);  // an error removes the question
-    throw too_long(int(conversation->prompt().size()), served.engine().context_length());
+    throw too_long(conversation->prompt().size(), served);
   } catch (const Error& error) {
     throw api_error_of(error);
   }
@@ -227,7 +232,7 @@ GenerateResult complete_text(const ServedModel& served, const TextRequest& reque
   };
   if (options.context_policy == ContextPolicy::stop &&
       int(request.prompt.size()) >= served.engine().context_length())
-    throw too_long(int(request.prompt.size()), served.engine().context_length());
+    throw too_long(request.prompt.size(), served);
   on_event({.kind = ChatEvent::Kind::prompt, .count = request.prompt.size()});
   try {
     return served.generate(request.prompt, options, [&](std::string_view part) {

@@ -21,6 +21,8 @@ struct ServedModel {
   std::shared_ptr<LoadedModel> model;
   DefaultSettings defaults;
   TemplateChoice chat_template = {};  // empty: the model's own
+  // The model's own context is longer, but the free memory did not hold it.
+  bool memory_chose_context = false;
   // Generates one text and returns when it has ended. Of the wiring of its options, `rules`,
   // `interrupt` and the functions are used, which the calling thread calls. Many threads may call
   // it at once.
@@ -37,6 +39,8 @@ struct ServedModel {
 
   Engine& engine() const { return *model->engine(); }
 };
+// too_long() of api_error.h for this model.
+ApiError too_long(size_t prompt_tokens, const ServedModel& served);
 
 // Where the response to one request goes. One thread at a time calls it.
 class Reply {

@@ -451,16 +451,16 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
   open->served.generate = [this, &inbox, cache = open->cache.get()](std::span<const TokenId> prompt,
                                                                     const GenerateOptions& o,
                                                                     const Sink& sink) {
-    return hooks_.generate(inbox, cache, prompt, o, sink);
+    return advised([&] { return hooks_.generate(inbox, cache, prompt, o, sink); });
   };
   open->served.score = [&inbox](std::span<const TokenId> tokens, int most,
                                 const std::atomic<bool>& gone) {
-    return prompt_scores(inbox, tokens, most, gone);
+    return advised([&] { return prompt_scores(inbox, tokens, most, gone); });
   };
   if (entry.model.embeds)
     open->served.embed = [&inbox](std::span<const std::vector<TokenId>> texts,
                                   const std::atomic<bool>& gone) {
-      return embeddings(inbox, texts, gone);
+      return advised([&] { return embeddings(inbox, texts, gone); });
     };
   return open;
 }

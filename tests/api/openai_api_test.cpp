@@ -104,9 +104,9 @@ TEST_CASE("api: missing memory of the server is no fault of the request, in each
       {"/v1/chat/completions", chat}, {"/v1/completions", text}, {"/v1/responses", input},
       {"/v1/messages", message},      {"/api/chat", chat},       {"/api/generate", text},
       {"/completion", text}};
-  const auto has_advice = [](const std::string& body) {
-    for (const char* part : {"9.1 MB are wanted, 0.5 MB available; --kv q8; ", "--ctx"})
-      CHECK_MESSAGE(contains(body, part), body);
+  // The line is the engine's: chaski batch has no server whose --ctx could be smaller.
+  const auto has_line = [](const std::string& body) {
+    CHECK_MESSAGE(contains(body, "9.1 MB are wanted, 0.5 MB available; --kv q8\""), body);
   };
   for (auto [path, request] : requests) {
     CAPTURE(path);
@@ -114,7 +114,7 @@ TEST_CASE("api: missing memory of the server is no fault of the request, in each
     request["stream"] = false;
     t.fault = lacks(0, 0);
     json error = t.post(path, request, 503)["error"];
-    has_advice(error.dump());
+    has_line(error.dump());
     if (path == std::string("/v1/messages")) {
       CHECK(error["type"] == "overloaded_error");
     } else if (!ollama) {
@@ -132,7 +132,7 @@ TEST_CASE("api: missing memory of the server is no fault of the request, in each
     CHECK(reply.status == 200);
     CHECK(contains(reply.body, "Hello"));
     const std::string last = reply.body.substr(reply.body.rfind("error\":") - 2);
-    has_advice(last);
+    has_line(last);
     const std::string name = path;
     if (name == "/v1/chat/completions" || name == "/v1/completions" || name == "/completion")
       CHECK_MESSAGE(reply.body.ends_with("data: [DONE]\n\n"), last);
@@ -297,4 +297,39 @@ TEST_CASE("api/openai: a thought that the template always opens is closed if thi
              openai_chat({{"chat_template_kwargs", off}}))["choices"][0]["message"];
   CHECK(message["content"] == "Hello");
   CHECK(!message.contains("reasoning_content"));
+}
+
+TEST_CASE("api: a prompt that is too long names what chose the context") {
+  TestApi t;
+  std::string longer;
+  for (int i = 0; i < 600; ++i) longer += "cat ";
+  const auto message = [&] {
+    return t.post("/v1/completions", {{"prompt", longer}}, 400)["error"]["message"]
+        .get<std::string>();
+  };
+  CHECK(contains(message(), "a larger --ctx if the model supports it"));
+  const auto small = std::make_shared<ServedModel>(*t.api.model({}));
+  small->memory_chose_context = true;
+  t.api.model = [&](const ModelWish&) { return small; };
+  CHECK(contains(message(), "more free memory"));
+  CHECK(!contains(message(), "if the model supports it"));
+}
+
+TEST_CASE("api: missing memory names --ctx; a text that is too long stays as it is") {
+  const auto of = [](Exit code, int64_t need, int64_t have) {
+    try {
+      advised([&]() -> int { throw Error(code, "9.1 MB are wanted", need, have); });
+    } catch (const Error& error) {
+      CHECK(error.code == code);
+      CHECK(error.need == need);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(of(Exit::memory, 0, 0) ==
+        "9.1 MB are wanted; start the server with a smaller --ctx to limit the memory of a "
+        "request");
+  CHECK(of(Exit::memory, 600, 512) == "9.1 MB are wanted");
+  CHECK(of(Exit::usage, 0, 0) == "9.1 MB are wanted");
+  CHECK(advised([] { return 7; }) == 7);
 }
