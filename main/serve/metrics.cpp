@@ -127,8 +127,8 @@ std::string Metrics::text(const Moment& m) const {
   const Inbox::Counts& counts = m.facts.counts;
   const uint64_t prompt_tokens = prompt_tokens_ + uint64_t(counts.aside_tokens);
   const double prompt_seconds = prompt_seconds_ + counts.aside_seconds;
-  w.put("llamacpp:prompt_tokens_total", kCounter, "Prompt tokens read, those of embeddings too",
-        prompt_tokens);
+  w.put("llamacpp:prompt_tokens_total", kCounter,
+        "Prompt tokens read, including embeddings and scored prompts", prompt_tokens);
   w.put("llamacpp:prompt_tokens_cached_total", kCounter, "Prompt tokens that were not read",
         cached_tokens_);
   w.put("llamacpp:prompt_seconds_total", kCounter, "Time for prompts", prompt_seconds);
