@@ -12,9 +12,11 @@
 #include "engine/drafting/drafters.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session_room.h"
+#include "engine/shelf/converted.h"
 #include "engine/shelf/inspection.h"
 #include "engine/shelf/model_file.h"
 #include "engine/shelf/shelf.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
 #include "main/flags/fetch_model.h"
@@ -70,20 +72,40 @@ void check(ServeFlags& flags) {
   models.keep = *seconds;
 }
 
-// Requests share what the weights leave of the memory. Without --ctx, the context of a request is
-// the longest that fits there.
-void fit_into_memory(ModelFlags& flags, const std::string& name) {
-  const std::optional<uint64_t> have = available_memory();
-  if (!have) return;
-  const EngineOptions o = flags.options();
-  const auto room = session_room(open_model(o.model, o.tokenizer).source, o, *have);
-  if (!room) return;
-  flags.engine.most_state_bytes = room->bytes;
-  if (room->context == room->own) return;
-  flags.engine.context = room->context;
-  put_notice(fmt::format(
-      "{}: a context of {} tokens fits into the free memory of {}; the model's own is {} (--ctx)",
-      name, room->context, size_text(*have), room->own));
+// As Engine::open() opens it: a model that was converted before is mapped.
+OpenModel opened_for(const EngineOptions& o) {
+  ConvertedModel converted(o.model, kept_of(o));
+  if (auto kept = converted.find(Verify::never, 1, o.notice)) return {source_of(kept), kept, false};
+  return open_model(o.model, o.tokenizer);
+}
+
+// Requests share what the weights leave of the memory, or a part of it (session_room.h). Without
+// --ctx, the context of a request is the longest that fits there: then returns a line about it.
+std::string fit_into_memory(GenerationFlags& generation, const std::string& name) {
+  const EngineOptions o = generation.model.options();
+  // The engine makes its tokenizer before it asks for free memory.
+  const auto tokenizer = expect_runnable(opened_for(o).source);
+  const std::optional<uint64_t> have = available_memory(), addresses = available_addresses();
+  if (!have) return "";
+  const OpenModel model = opened_for(o);
+  // A mapped file takes addresses, which `ulimit -v` may limit.
+  const bool mapped = model.mapped && !o.copy &&
+                      (!addresses || *addresses >= *have + totals_of(model.source).bytes);
+  const uint64_t draft = draft_memory(generation);
+  const auto room = session_room(model.source, mapped, o, *have - std::min(*have, draft));
+  if (!room) return "";
+  generation.model.engine.most_state_bytes = room->bytes;
+  if (room->context == room->own) return "";
+  generation.model.engine.context = room->context;
+  const std::string weights = size_text(room->weights);
+  return fmt::format(
+      "{}: a context of {} tokens fits into the free memory of {}{}, {}; the model's own is {}; "
+      "--ctx N sets another",
+      name, room->context, size_text(*have),
+      draft > 0 ? fmt::format(" with the draft model's {}", size_text(draft)) : "",
+      room->weights_stay ? fmt::format("in addition to weights of {}", weights)
+                         : fmt::format("where weights of {} do not stay", weights),
+      room->own);
 }
 
 ServedModel open_served(GenerationFlags generation, const NamedModel& model,
@@ -92,8 +114,10 @@ ServedModel open_served(GenerationFlags generation, const NamedModel& model,
   generation.model.engine.upload = [&](uint64_t done, uint64_t all) {
     progress(all > 0 ? double(done) / double(all) : 0);
   };
-  fit_into_memory(generation.model, model.name);
+  const std::string fitted = fit_into_memory(generation, model.name);
   served.model = open_loaded_model(generation);
+  if (!fitted.empty()) put_notice(fitted);
+  served.memory_chose_context = !fitted.empty();
   served.chat_template = model.chat_template;
   served.defaults = model.defaults;
   return served;

@@ -1,11 +1,13 @@
 #include "main/commands/speaker.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
 
 #include "engine/drafting/draft_eagle.h"
 #include "engine/measure/kv_loss.h"
+#include "engine/session/memory_need.h"
 #include "engine/shelf/model_file.h"
 #include "main/api/settings.h"
 #include "main/terminal/output.h"
@@ -28,7 +30,15 @@ EngineOptions draft_options(const GenerationFlags& flags) {
 
 std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
   try {
-    return open_engine(draft_options(flags));
+    EngineOptions options = draft_options(flags);
+    // The limit is the main model's. Of the draft model's own memory, its sessions share what is
+    // not for its weights.
+    if (options.most_state_bytes > 0) {
+      const uint64_t all = draft_memory(flags),
+                     weights = totals_of(open_model(options.model, options.tokenizer).source).bytes;
+      options.most_state_bytes = all - std::min(all, weights);
+    }
+    return open_engine(options);
   } catch (const Error& error) {
     std::error_code none;
     if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
@@ -75,6 +85,17 @@ std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags) {
                              .sessions = flags.model.options().sessions,
                              .open_model = [&] { return open_draft(flags); }});
   return std::make_shared<LoadedModel>(engine, std::move(drafters), flags.draft_length);
+}
+
+uint64_t draft_memory(const GenerationFlags& flags) {
+  std::error_code none;
+  if (!std::filesystem::exists(flags.draft, none) || has_next_layer(flags.draft)) return 0;
+  try {
+    const EngineOptions o = draft_options(flags);
+    return memory_when_open(open_model(o.model, o.tokenizer).source, o);
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 void expect_no_grammar(const GenerationFlags& flags) {

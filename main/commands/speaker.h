@@ -14,6 +14,10 @@ namespace chaski {
 // Error(bad_file) if the model has no tokenizer.
 std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags);
 
+// What the model of --draft takes: memory_when_open(). 0: the drafter is no model, or only a layer
+// of one, or open_loaded_model() will refuse it.
+uint64_t draft_memory(const GenerationFlags& flags);
+
 // For commands that answer requests, each with its own settings: serve, batch.
 // Throws Error(usage) if a flag constrains all texts.
 void expect_no_grammar(const GenerationFlags& flags);

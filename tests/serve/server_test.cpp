@@ -371,7 +371,8 @@ TEST_CASE("serve: within a limit of memory, context and prefixes are what fits t
     CHECK(contains(ready.err, fmt::format("a context of {} tokens fits into", context)));
   };
   Arguments serve = {"serve",  "-m", kStory,    "--rope-scaling", "linear:1024",
-                     "--port", "0",  "--check", "--no-log"};
+                     "--port", "0",  "--check", "--no-log",       "--device",
+                     "cpu",    "-t", "2"};
   Arguments limited = {"-c", "ulimit -v 1500000; exec \"$0\" \"$@\"", chaski_binary()};
   limited.insert(limited.end(), serve.begin(), serve.end());
   check(Program(limited, "", "", "/bin/sh").wait(), 1024 * 512);
@@ -382,4 +383,13 @@ TEST_CASE("serve: within a limit of memory, context and prefixes are what fits t
   check(ready, 64 * 512);
   CHECK(number_after(ready.err, "requests at once, ") < 90);
   CHECK(contains(ready.err, " MB for prefixes"));
+  CHECK(contains(ready.err, ", in addition to weights of "));
+  // The memory of a draft model is not for the context.
+  const Arguments draft = {"--draft", kStory};
+  serve.insert(serve.end(), draft.begin(), draft.end());
+  const Outcome both = group.run(serve);
+  REQUIRE_MESSAGE(both.status == 0, both.err);
+  CHECK(contains(both.err, " with the draft model's "));
+  CHECK(number_after(both.err, "is ready: a context of ") <
+        number_after(ready.err, "is ready: a context of "));
 }
