@@ -154,6 +154,14 @@ const ChatMessage* Conversation::begun_answer() const {
 
 void Conversation::drop_question() { messages_.erase(find_question(), messages_.end()); }
 
+// Removes the message that got no answer. After a tool's result, its call waits for a result again.
+void Conversation::drop_unanswered() {
+  if (messages_.back().role == "tool")
+    messages_.pop_back();
+  else
+    drop_question();
+}
+
 std::string Conversation::take_back() {
   const auto last = find_question();
   if (last == messages_.end()) fail(Exit::usage, "there is no question yet");
@@ -394,7 +402,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     answer.text += answer.result.text;
     if (forced && answer.result.complete && !fault) answer.text += syntax->closes;
   } catch (const Error&) {
-    drop_question();
+    drop_unanswered();
     throw;
   }
   if (fault) {

@@ -106,8 +106,9 @@ class Conversation {
   // thought, and allows a tool call instead of the text. `may_force`: the answer must be a tool
   // call if the tool choice says so. If the context is full and options.context_policy allows it,
   // the oldest turns are dropped first. Throws ContextOverflow, Error(usage) with the template's
-  // own words, or what `generate` throws. If `generate` has sent text before, this text is then the
-  // answer: begun_answer() returns it. Otherwise the last question is removed.
+  // own words, or what `generate` throws. If an event `generated` came before, the text so far is
+  // then the answer: begun_answer() returns it. Otherwise the last message, a question or a tool's
+  // result, is removed, and begun_answer() may return the answer to an earlier question.
   Answer answer(const GenerateOptions& options, bool may_force, const Generate& generate,
                 const OnAnswerEvent& on_event);
 
@@ -138,6 +139,7 @@ class Conversation {
   void append_control(std::string_view text, std::vector<TokenId>& prompt) const;
   void read_template(const TemplateChoice& choice);
   std::vector<ChatMessage>::iterator find_question();
+  void drop_unanswered();
 
   std::optional<ConversationModel> model_;  // optional: references cannot be assigned
   bool thinks_;

@@ -195,9 +195,9 @@ void Chat::report_error(Exit code, const std::string& line) {
   if (!interactive_ && status_ == 0) status_ = int(code);
 }
 
-void Chat::ask(const std::string& question) {
+void Chat::ask(const std::string& question, bool repeated) {
   conversation_.ask(question);
-  reply(true);
+  reply(true, repeated ? question : "");
 }
 
 // The answer continues when every call has its result.
@@ -208,8 +208,8 @@ void Chat::take_tool_result(const std::string& text) {
   if (!conversation_.open_call()) reply(false);
 }
 
-// Shows the answer to the last message.
-void Chat::reply(bool to_question) {
+// Shows the answer to the last message. `repeated`: the question, if it was not typed now.
+void Chat::reply(bool to_question, const std::string& repeated) {
   using Thinking = AnswerView::Thinking;
   call_is_shown_ = false;
   AnswerView view({think_ == "hide"   ? Thinking::hidden
@@ -218,36 +218,61 @@ void Chat::reply(bool to_question) {
                    !flags_.no_word_wrap});
   const auto generate = [&](std::span<const TokenId> prompt, const GenerateOptions& options,
                             const Sink& sink) { return speaker_.answer(prompt, options, sink); };
+  bool begun = false;
+  GenerateResult so_far;
+  const auto on_event = [&](const AnswerEvent& event) {
+    using Kind = AnswerEvent::Kind;
+    if (event.kind == Kind::prompt) so_far.prompt_tokens = int(event.count);
+    if (event.kind == Kind::token) so_far.tokens.push_back(event.token);
+    if (event.kind == Kind::generated) begun = true;
+    take_event(event, view);
+  };
   try {
-    show_answer(conversation_.answer(speaker_.options, to_question, generate,
-                                     [&](const AnswerEvent& event) { take_event(event, view); }),
-                view);
+    show_answer(conversation_.answer(speaker_.options, to_question, generate, on_event), view);
     sent_.clear();
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
-    put_error(error.question_alone
-                  ? error.what()
-                  : std::string(error.what()) +
-                        "; the question is removed: /undo removes the one before, /clear starts "
-                        "a new conversation");
-    put_files_back();
+    const char* const removed =
+        conversation_.open_call()
+            ? "; the tool's result is removed: Ctrl-C at its prompt removes the question too"
+            : "; the question is removed: /undo removes the one before, /clear starts a new "
+              "conversation";
+    put_error(std::string(error.what()) + (error.question_alone ? "" : removed));
+    bring_back(repeated);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
-    if (conversation_.begun_answer() && !flags_.json.any()) view.end(true);
-    if (!interactive_ || error.code == Exit::io) throw;
+    const bool is_io = error.code == Exit::io;
+    if (begun && !flags_.json.any()) view.end(true);
+    if (begun && flags_.json.any() && !is_io) put_begun_json(std::move(so_far));
+    if (!interactive_ || is_io) throw;
     put_error(error.what());
-    put_turn_after_error();
+    put_turn_after_error(begun, repeated);
   }
 }
 
-// What became of the question, and of the beginning of its answer.
-void Chat::put_turn_after_error() {
-  if (conversation_.begun_answer()) {
+// The JSON of an answer of which an error left only the beginning.
+void Chat::put_begun_json(GenerateResult so_far) {
+  if (const ChatMessage* const kept = conversation_.begun_answer()) so_far.text = kept->content;
+  JsonValue object = begun_json(speaker_.engine(), so_far, speaker_.options.sampling.seed);
+  object["tool_calls"] = calls_json({});
+  flags_.json.put_result(object);
+}
+
+// What became of the message, and of the beginning of its answer.
+void Chat::put_turn_after_error(bool begun, const std::string& repeated) {
+  if (begun) {
     sent_.clear();
     return put_note(
-        "the answer ends here, and this beginning of it is kept: /retry generates another one, "
-        "/undo removes it and the question");
+        "the answer stops here and is kept; /retry generates another one, /undo removes it and the "
+        "question");
   }
-  put_note("there is no answer: the question is removed, and Up brings it back");
+  put_note(fmt::format("there is no answer: the {} is removed, and Up brings it back",
+                       conversation_.open_call() ? "tool's result" : "question"));
+  bring_back(repeated);
+}
+
+// A message was removed: Up shows its text, and its files are sent with the next one.
+void Chat::bring_back(const std::string& repeated) {
+  if (!repeated.empty()) editor_.remember(repeated);
   put_files_back();
 }
 

@@ -72,10 +72,13 @@ class Chat {
   std::string prompt();
   void take(const Message& message);
   void drop(const Message& interrupted);
-  void ask(const std::string& question);
+  // `repeated`: it was not typed now, so Up does not show it.
+  void ask(const std::string& question, bool repeated = false);
   void take_tool_result(const std::string& text);
-  void reply(bool to_question);
-  void put_turn_after_error();
+  void reply(bool to_question, const std::string& repeated = "");
+  void put_begun_json(GenerateResult so_far);
+  void put_turn_after_error(bool begun, const std::string& repeated);
+  void bring_back(const std::string& repeated);
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
   void report_end(const GenerateResult& result);

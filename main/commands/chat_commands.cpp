@@ -190,7 +190,7 @@ void Chat::retry(const std::string&) {
   const std::string question = conversation_.take_back();
   changed_["seed"] = std::to_string(++settings_.generate.sampling.seed);
   speaker_.set(settings_);
-  ask(question);
+  ask(question, true);
 }
 
 void Chat::clear(const std::string&) {
@@ -257,7 +257,7 @@ std::string Chat::with_files(std::string text) {
   return text;
 }
 
-// After an error that removed the message.
+// After the message was removed.
 void Chat::put_files_back() {
   for (const AttachedFile& file : sent_)
     put_note(file.path + " is sent with the next message; /file \"\" takes it back");

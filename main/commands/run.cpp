@@ -349,15 +349,32 @@ int run(RunFlags& flags) {
     if (interruption.signal() != 0) end_by_signal(interruption.signal());
     return int(status);
   }
+  GenerateResult so_far;
+  so_far.prompt_tokens = int(tokens.size());
+  speaker.options.on_token = [&](TokenId token, const LogProbabilities*) {
+    so_far.tokens.push_back(token);
+  };
   const Sink sink = [&](std::string_view part) {
+    so_far.text += part;
     if (flags.json.lines) put_text_event(0, part);
     if (!flags.json.any()) put_model_text(part);
   };
+  const uint64_t seed = speaker.options.sampling.seed;
   if (!prompt.shown.empty()) sink(prompt.shown);
   const auto start = std::chrono::steady_clock::now();
   const int cached = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
-  GenerateResult result = speaker.answer(tokens, speaker.options, sink);
+  GenerateResult result;
+  try {
+    result = speaker.answer(tokens, speaker.options, sink);
+  } catch (const Error& error) {
+    if (flags.json.any() && error.code != Exit::io && so_far.text.size() > prompt.shown.size()) {
+      JsonValue begun = {{"answer", 1}};
+      begun.update(begun_json(speaker.engine(), so_far, seed));
+      flags.json.put_result(begun);
+    }
+    throw;
+  }
   if (!flags.cache.empty()) {
     result.cached_tokens = std::min(cached, result.cached_tokens);
     if (result.prompt_seconds > 0)
@@ -366,7 +383,6 @@ int run(RunFlags& flags) {
       result.known_tokens = int(speaker.session->common_prefix(tokens));
   }
   result.text.insert(0, prompt.shown);
-  const uint64_t seed = speaker.options.sampling.seed;
   const double bandwidth = measured_bandwidth(speaker.engine(), result);
   if (flags.json.any())
     flags.json.put_result(answer_json(speaker.engine(), result, bandwidth, seed, 0));
@@ -451,7 +467,8 @@ Action declare_run(Flags parser) {
                  {"stop", "a --stop text was generated"},
                  {"length", "it reached the number of tokens of -n"},
                  {"full", "the context is full (see --context-policy)"},
-                 {"interrupted", "Ctrl-C"}}});
+                 {"interrupted", "Ctrl-C"},
+                 {"error", "an error, after a part of the text; its line is on standard error"}}});
   parser.example("Continue a text with 50 tokens",
                  "chaski run -m model.gguf -p \"Once upon a time\" -n 50");
   parser.example("The same story every time, with the bundled model", "chaski run --seed 10");

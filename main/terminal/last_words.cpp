@@ -84,7 +84,7 @@ int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
   const auto add = [&size](std::string_view part) {
     size += escape(part, line + size, sizeof line - 1 - size);
   };
-  // On a terminal, not after the words of a text that was being printed.
+  // On a terminal, the error begins a new line if text was being printed.
   if (line_is_open() && ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1)
     write_to_stderr("\n");
   add("chaski: error: ");

@@ -137,4 +137,11 @@ JsonValue result_json(const Engine& engine, const GenerateResult& result, double
   return json;
 }
 
+JsonValue begun_json(const Engine& engine, const GenerateResult& so_far, uint64_t seed) {
+  JsonValue json = result_json(engine, so_far, 0, seed);
+  json["finish"] = "error", json["why"] = "an error ended it";
+  json["complete"] = false;
+  return json;
+}
+
 }  // namespace chaski

@@ -15,8 +15,8 @@ double measured_bandwidth(const Engine& engine, const GenerateResult& result);
 
 // The help of --json for commands that generate text.
 constexpr const char* kJsonOfText =
-    "JSON on standard output (docs/json.md); its \"finish\" is end, stop, length, full or "
-    "interrupted";
+    "JSON on standard output (docs/json.md); its \"finish\" is end, stop, length, full, "
+    "interrupted or error";
 
 // In words: "the model ended it".
 const char* why_it_ended(Finish finish);
@@ -37,5 +37,8 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
 // The text and its timing.
 JsonValue result_json(const Engine& engine, const GenerateResult& result, double bandwidth,
                       uint64_t seed);
+// The same for a text that an error ended. `so_far` has the text, its tokens and how many tokens
+// the prompt has.
+JsonValue begun_json(const Engine& engine, const GenerateResult& so_far, uint64_t seed);
 
 }  // namespace chaski

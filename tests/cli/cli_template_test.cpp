@@ -281,6 +281,34 @@ TEST_CASE("cli/chat --tools on a terminal: slash commands at the prompt for a re
   CHECK(said_in(talk, "tool") == std::vector<std::string>{"5"});
 }
 
+TEST_CASE("cli/chat --tools on a terminal: after an error the call waits for a result again") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk",
+                    model = story_with(folder, kHermes +
+                                                   "{% for m in messages %}{% if m.content == 'bad'"
+                                                   " %}{{ raise_exception('bad is refused') }}"
+                                                   "{% endif %}{% endfor %}");
+  Screen screen({"chat", "--device", "cpu", "-m", model, "-n", "60", "--seed", "3", "--tools",
+                 kTools, "--tool-choice", "count"},
+                "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("Count!\r");
+  screen.until("count returns> ");
+  screen.type("bad\r");
+  screen.until("bad is refused");
+  screen.until("there is no answer: the tool's result is removed, and Up brings it back");
+  screen.until("count returns> ");
+  screen.type("5\r");
+  screen.until(" of 512 tokens");
+  screen.until("> ");
+  screen.type("/save " + talk + "\r");
+  screen.until("4 messages in");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(said_in(talk, "tool") == std::vector<std::string>{"5"});
+}
+
 TEST_CASE("cli/chat --tools: wrong uses end with one line") {
   const TempFolder folder;
   const std::string model = story_with(folder, kHermes),

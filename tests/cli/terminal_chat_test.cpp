@@ -254,7 +254,7 @@ TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and befo
   const std::string answer = screen.until("are not finite");
   CHECK_MESSAGE(answer.find("I want to see the world\r\nchaski: error: ") != std::string::npos,
                 answer);
-  screen.until("the answer ends here, and this beginning of it is kept: /retry generates another");
+  screen.until("the answer stops here and is kept; /retry generates another one, /undo removes it");
   screen.until("> ");
   // The question and the beginning of its answer are in the conversation, and saved with it.
   screen.type("/save " + talk + "\r");
@@ -289,8 +289,30 @@ TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and befo
   const Outcome piped = chaski_run(once);
   CHECK(piped.status == 8);
   CHECK(piped.out == " \"I want to go to the park. I want to see the world\n");
+  // As JSON, the beginning has the finish "error".
+  const auto check_begun = [](const Outcome& outcome, const std::string& text) {
+    CHECK(outcome.status == 8);
+    CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+    const auto json = nlohmann::json::parse(last_line(outcome.out));
+    CHECK(json["text"] == text);
+    CHECK(json["finish"] == "error");
+    CHECK(json["complete"] == false);
+    CHECK(json["prompt_tokens"] > 1);
+    CHECK(json["answer_tokens"] > 5);
+    CHECK(json["answer_tokens"] == json["answer_ids"].size());
+    return json;
+  };
+  const std::string beginning = begun[0];
   once.push_back("--json");
-  check_one_line(chaski_run(once), 8, "are not finite");
+  CHECK(check_begun(chaski_run(once), beginning)["tool_calls"] == nlohmann::json::array());
+  once.back() = "--jsonl";
+  CHECK(check_begun(chaski_run(once), beginning)["event"] == "result");
+  const auto completed = [&](const char* prompt) {
+    return chaski_run({"run", "-q", "-m", model, "--device", "cpu", "--temp", "0", "--draft",
+                       "none", "-p", prompt, "--json"});
+  };
+  CHECK(check_begun(completed("User: A dog.\n\nAssistant:"), beginning)["answer"] == 1);
+  check_one_line(completed("The world."), 8, "are not finite");
 
   Arguments resumed = chat;
   resumed.insert(resumed.end(), {"--resume", talk});
@@ -298,9 +320,48 @@ TEST_CASE("cli/chat on a terminal: an error in the middle of an answer, and befo
   again.until("I want to see the world");
   again.until("> ");
   again.type("/retry\r");
-  again.until("this beginning of it is kept");
+  again.until("the answer stops here and is kept");
   again.type("/quit\r");
   CHECK(again.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the first one") {
+  const TempFolder folder;
+  const std::string model = folder / "bad.quipu", talk = folder / "talk",
+                    file = write_file(folder / "file", "A bird.");
+  write_model_without(1328, model);
+  const Arguments chat = {"chat", "-m",     model, "--device", "cpu", "-n",
+                          "20",   "--temp", "0",   "--draft",  "none"};
+  Screen screen(chat, "xterm");
+  screen.resize(200);
+  const auto type = [&](const std::string& keys, const std::string& shown) {
+    CAPTURE(keys);
+    screen.until("> ");
+    screen.type(keys);
+    screen.until(shown);
+  };
+  const std::string removed = "there is no answer: the question is removed, and Up brings it back";
+  type("A cat.\r", "ended by -n");
+  type("/file " + file + "\r", "sent with the next message");
+  type("The world.\r", removed);
+  screen.until(file + " is sent with the next message");
+  type("\033[A", "The world.");
+  screen.type(kCtrlC);
+  type("/save " + talk + "\r", "2 messages in");
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat."});
+  // A question of /retry was not typed now, but Up shows it too.
+  type("/system The world.\r", "the system message is set");
+  type("/retry\r", removed);
+  type("\033[A", "A cat.");
+  screen.type(kCtrlC);
+  type("/quit\r", "");
+  CHECK(screen.status() == 0);
+  // Without a terminal, nothing is printed for an answer that did not begin.
+  Arguments once = chat;
+  once.insert(once.end(), {"-q", "--resume", talk, "-p", "The world."});
+  check_one_line(chaski_run(once), 8, "are not finite");
+  once.push_back("--json");
+  check_one_line(chaski_run(once), 8, "are not finite");
 }
 
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {

@@ -303,6 +303,19 @@ TEST_CASE("chat: the text before an error stays as the answer, and the error is 
   CHECK_EQ(talk.conversation.messages().size(), messages - 1);
 }
 
+TEST_CASE("chat: after an error before any text, a tool's result is removed and its call is not") {
+  Talk talk(10000, with_tools("auto"));
+  talk.conversation.ask("1 + 1?");
+  talk.answer("<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}}</tool_call>", 100);
+  REQUIRE(talk.conversation.open_call());
+  talk.conversation.add_tool_result(*talk.conversation.open_call(), "2");
+  CHECK(error_of([&] { talk.answer("", 9); }).code == Exit::non_finite);
+  REQUIRE(talk.conversation.open_call());
+  CHECK_EQ(talk.conversation.messages().size(), 2);
+  talk.conversation.add_tool_result(*talk.conversation.open_call(), "3");
+  CHECK_EQ(talk.answer("Three.", 100), "text: Three.\nfinish: end");
+}
+
 TEST_CASE("chat: tool calls are sent when they are complete, and no call is sent that is none") {
   const auto call = [](int a) {
     return fmt::format("<tool_call>{{\"name\": \"add\", \"arguments\": {{\"a\": {}}}}}</tool_call>",
