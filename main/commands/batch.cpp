@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -132,6 +133,7 @@ class BatchRun {
   // Returns whether all lines have a result without an error.
   bool answer_all_lines() {
     check_earlier();
+    check_waiting();
     std::vector<std::thread> threads;
     try {
       for (int i = 0; i < jobs_; ++i) threads.emplace_back([this] { work(); });
@@ -191,6 +193,19 @@ class BatchRun {
     done_ = answered_before_;
   }
 
+  // Finds out which waiting results of an earlier run are still those of their lines.
+  void check_waiting() {
+    if (output_.waiting().empty() || flags_.in == "-") return;
+    std::set<size_t> same;
+    BatchInput again(flags_.in, key_);
+    while (const std::optional<BatchLine> line = again.next()) {
+      const auto found = output_.waiting().find(line->number);
+      if (found != output_.waiting().end() && found->second.sum == line->sum)
+        same.insert(line->number);
+    }
+    output_.use_waiting(same);
+  }
+
   std::optional<BatchLine> next() {
     const std::scoped_lock lock(taking_);
     std::optional<BatchLine> line = input_.next();
@@ -208,11 +223,11 @@ class BatchRun {
         if (!line) break;
         if (std::optional<BatchResult> finished = output_.take_waiting(*line)) {
           count_earlier(*finished);
-          write(line->number, std::move(finished->text), true);
+          write(line->number, std::move(finished->text));
           continue;
         }
         std::string result = answer(*line);
-        if (!interrupt_) write(line->number, std::move(result), false);
+        if (!interrupt_) write(line->number, std::move(result));
       }
     } catch (const Error& error) {
       end_with(error);
@@ -250,7 +265,9 @@ class BatchRun {
     OrderedJson out = {{"id", id}, {"line", line.number}, {"custom_id", nullptr}};
     if (!custom_id.empty()) out["custom_id"] = custom_id;
     OrderedJson body = repeatable(reply.body, id);
-    if (reply.status >= 500) throw passing_fault(line.number, reply.status, body["error"]);
+    // A line that memory does not hold must not keep the others from their answers.
+    const bool is_result = reply.status < 500 || body["error"]["code"] == "out_of_memory";
+    if (!is_result) throw passing_fault(line.number, reply.status, body["error"]);
     {
       const std::scoped_lock lock(mutex_);
       failed_ += reply.status != 200;
@@ -270,8 +287,7 @@ class BatchRun {
   }
 
   // Writes a result when those of all lines before it are written. A job that is far ahead waits.
-  // `kept`: the result is in the file of those that wait.
-  void write(size_t number, std::string result, bool kept) {
+  void write(size_t number, std::string result) {
     std::unique_lock lock(mutex_);
     if (out_failed_) return;
     results_.emplace(number, std::move(result));
@@ -281,7 +297,7 @@ class BatchRun {
     };
     for (auto at = writable(); at != results_.end(); at = writable()) {
       try {
-        output_.write(at->second);
+        output_.write(at->first, at->second);
       } catch (...) {
         out_failed_ = true;  // before another job gets the lock and writes after it
         throw;
@@ -290,11 +306,8 @@ class BatchRun {
       results_.erase(at);
       ++done_;
     }
-    if (results_.empty())
-      output_.none_waits();
-    else if (const auto waits = results_.find(number);
-             waits != results_.end() && !kept && flags_.in != "-")
-      output_.keep_waiting(waits->second);
+    const auto waits = results_.find(number);
+    if (waits != results_.end() && flags_.in != "-") output_.keep_waiting(number, waits->second);
     show();
     written_.notify_all();
     written_.wait(
@@ -322,17 +335,15 @@ class BatchRun {
                     : is_one           ? " line"
                                        : " lines",
                     is_one ? "is" : "are", flags_.out == "-" ? "standard output" : flags_.out);
-    const size_t waiting = output_.kept_waiting(results_.size());
+    const size_t waiting = output_.kept_waiting();
     if (!output_.can_continue())
       line += ", which cannot be continued";
     else if (flags_.in == "-")
       line += "; it cannot be continued, because standard input is not read twice";
     else if (waiting > 0)
-      line += fmt::format(
-          ", and {} more are kept in a hidden file next to it until those before them are; the "
-          "same "
-          "command continues",
-          waiting);
+      line +=
+          fmt::format("; {} {} in {}; the same command continues", counted(waiting, "later answer"),
+                      waiting == 1 ? "waits" : "wait", output_.path_of_waiting());
     else
       line += "; the same command continues";
     put_notice(line);

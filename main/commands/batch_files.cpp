@@ -128,18 +128,20 @@ BatchOutput::BatchOutput(const std::string& path)
     waiting_path_ = waiting_path(path);
     read_waiting();
   } catch (...) {
-    close(file_);
     if (waiting_file_ >= 0) close(waiting_file_);
+    close(file_);
     throw;
   }
 }
 
+// Closes OUT last: its lock protects the hidden file too.
 BatchOutput::~BatchOutput() {
-  if (file_ >= 0) close(file_);
-  if (waiting_file_ < 0) return;
   struct stat of {};
-  if (fstat(waiting_file_, &of) == 0 && of.st_size == 0) unlink(waiting_path_.c_str());
-  close(waiting_file_);
+  if (waiting_file_ >= 0) {
+    if (fstat(waiting_file_, &of) == 0 && of.st_size == 0) unlink(waiting_path_.c_str());
+    close(waiting_file_);
+  }
+  if (file_ >= 0) close(file_);
 }
 
 off_t BatchOutput::read_earlier() {
@@ -166,24 +168,41 @@ void BatchOutput::read_waiting() {
           waiting_.insert_or_assign(result.number, std::move(result));
         return true;
       });
+  for (const auto& [number, result] : waiting_) kept_.insert(number);
   if (ftruncate(waiting_file_, waiting_.empty() ? 0 : end) != 0)
     fail(Exit::io, "{}: cannot be written: {}", waiting_path_, std::strerror(errno));
+}
+
+void BatchOutput::use_waiting(const std::set<size_t>& numbers) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(waiting_, [&](const auto& each) { return !numbers.contains(each.first); });
+  std::erase_if(kept_, [&](size_t number) { return !numbers.contains(number); });
 }
 
 std::optional<BatchResult> BatchOutput::take_waiting(const BatchLine& line) {
   const std::scoped_lock lock(mutex_);
   auto found = waiting_.extract(line.number);
-  if (found.empty() || found.mapped().sum != line.sum) return std::nullopt;
-  return std::move(found.mapped());
+  if (found.empty()) return std::nullopt;
+  if (found.mapped().sum == line.sum) return std::move(found.mapped());
+  forget_waiting(line.number);
+  return std::nullopt;
 }
 
-void BatchOutput::keep_waiting(const std::string& line) {
+// The hidden file becomes empty when every result that it has is in OUT.
+void BatchOutput::forget_waiting(size_t number) {
+  if (kept_.erase(number) > 0 && kept_.empty()) (void)!ftruncate(waiting_file_, 0);
+}
+
+void BatchOutput::keep_waiting(size_t number, const std::string& result) {
   const std::scoped_lock lock(mutex_);
-  if (waiting_path_.empty() || cannot_keep_) return;
+  if (waiting_path_.empty() || cannot_keep_ || kept_.contains(number)) return;
   if (waiting_file_ < 0)
     waiting_file_ = open(waiting_path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  const int error = waiting_file_ < 0 ? errno : write_whole(waiting_file_, line + "\n");
-  if (error == 0) return;
+  const int error = waiting_file_ < 0 ? errno : write_whole(waiting_file_, result + "\n");
+  if (error == 0) {
+    kept_.insert(number);
+    return;
+  }
   cannot_keep_ = true;
   put_notice(
       fmt::format("{}: cannot be written: {}: if the batch is stopped, answers that wait for "
@@ -191,19 +210,15 @@ void BatchOutput::keep_waiting(const std::string& line) {
                   waiting_path_, std::strerror(error)));
 }
 
-void BatchOutput::none_waits() {
-  const std::scoped_lock lock(mutex_);
-  if (waiting_file_ >= 0 && waiting_.empty()) (void)!ftruncate(waiting_file_, 0);
-}
-
 void BatchOutput::all_are_written() {
-  waiting_.clear();
-  none_waits();
+  const std::scoped_lock lock(mutex_);
+  waiting_.clear(), kept_.clear();
+  if (waiting_file_ >= 0) (void)!ftruncate(waiting_file_, 0);
 }
 
-void BatchOutput::write(const std::string& line) {
+void BatchOutput::write(size_t number, const std::string& result) {
   const std::scoped_lock lock(mutex_);
-  const std::string whole = line + "\n";
+  const std::string whole = result + "\n";
   if (file_ < 0) return put(whole);
   if (const int error = write_whole(file_, whole)) {
     std::string rest;
@@ -211,6 +226,7 @@ void BatchOutput::write(const std::string& line) {
     fail(Exit::io, "{}: cannot be written: {}{}", path_, std::strerror(error), rest);
   }
   if (end_) *end_ += off_t(whole.size());
+  forget_waiting(number);
 }
 
 }  // namespace chaski

@@ -6,8 +6,8 @@
 // the model and the settings, so results of another file, model or setting are recognised. A lock
 // on OUT keeps two batches from writing to it.
 //
-// A result that must wait for the result of an earlier line is also written to a hidden file next
-// to OUT at once, in the same way. A new start takes it from there.
+// A result that must wait for the result of an earlier line is also appended to a hidden file next
+// to OUT as soon as it is finished. A new start reads it there.
 #pragma once
 #include <sys/types.h>
 
@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,32 +72,35 @@ class BatchOutput {
   bool in_order() const { return in_order_; }
   // Whether a later run finds the results again: OUT is a regular file.
   bool can_continue() const { return end_.has_value(); }
-  // Appends a line. Throws Error(io), and then the file ends with the last whole line.
-  void write(const std::string& line);
+  // Appends the result of line `number`, which then waits no longer. Throws Error(io), and then the
+  // file ends with the last whole line.
+  void write(size_t number, const std::string& result);
 
-  // The result of this line that an earlier run left waiting, if it is the result of the same
-  // request. Returns it once.
+  // The results that an earlier run left waiting, by number of the line, until they are taken.
+  const std::map<size_t, BatchResult>& waiting() const { return waiting_; }
+  // Forgets those of other lines: they are of another request or setting.
+  void use_waiting(const std::set<size_t>& numbers);
+  // The waiting result of this line, if it is the result of the same request. Returns it once.
   std::optional<BatchResult> take_waiting(const BatchLine& line);
   // Keeps a result that waits, in case the batch is stopped. If that fails, a note says so once.
-  void keep_waiting(const std::string& line);
-  // How many of these `new_ones`, and of those that were not taken, a later run finds.
-  size_t kept_waiting(size_t new_ones) const {
-    return cannot_keep_ ? 0 : new_ones + waiting_.size();
-  }
-  // No new result waits any more. Those of an earlier run that were not taken stay.
-  void none_waits();
+  void keep_waiting(size_t number, const std::string& result);
+  // How many results a later run finds in the hidden file.
+  size_t kept_waiting() const { return kept_.size(); }
+  const std::string& path_of_waiting() const { return waiting_path_; }
   // All lines have a result in OUT.
   void all_are_written();
 
  private:
   off_t read_earlier();  // returns the end of the last whole line
   void read_waiting();
+  void forget_waiting(size_t number);
 
   const std::string path_;
   std::string waiting_path_;  // empty if OUT is not a regular file
   int file_, waiting_file_ = -1;
   std::mutex mutex_;
-  std::map<size_t, BatchResult> earlier_, waiting_;  // waiting_: not taken yet
+  std::map<size_t, BatchResult> earlier_, waiting_;
+  std::set<size_t> kept_;  // lines whose results are in the hidden file and not in OUT
   bool in_order_ = true, cannot_keep_ = false;
   std::optional<off_t> end_;  // of the last whole line; nothing if OUT is not a regular file
 };

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ggml-like-tensor/file/quipu.h"
+#include "tests/kit/memory_group.h"
 #include "tests/kit/program.h"
 
 using namespace chaski;
@@ -152,6 +153,26 @@ TEST_CASE("batch: after a kill it continues without a lost or doubled line") {
   }
 }
 
+// Waits until a program has opened the file.
+void until_open(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code none;  // processes end meanwhile
+  const fs::path wanted = fs::weakly_canonical(path);
+  const auto is_open = [&] {
+    const fs::directory_iterator end;
+    for (fs::directory_iterator process("/proc", none); process != end; process.increment(none))
+      for (fs::directory_iterator file(process->path() / "fd", none); file != end;
+           file.increment(none))
+        if (fs::read_symlink(file->path(), none) == wanted) return true;
+    return false;
+  };
+  for (int tries = 0; tries < 3000; ++tries) {
+    if (is_open()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  FAIL("no program has opened ", path);
+}
+
 // The first line has a long answer, which the short ones wait for.
 std::string one_long_request(int lines) {
   std::string all =
@@ -176,17 +197,18 @@ TEST_CASE("batch: answers that wait for a longer one survive Ctrl-C and a kill")
     Arguments all = batch(in, out, {"--jobs", "4"});
     all.insert(all.end(), more.begin(), more.end());
     Program program(all, "");
+    until_open(out);
     for (int tries = 0; tries < 3000 && lines_of(read_file(waiting)).size() < kLines - 1; ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    until_open(waiting);
     program.signal(signal);
     return program.wait();
   };
   const Outcome interrupted = stopped(SIGINT, {});
   CHECK(interrupted.status == 130);
-  CHECK(interrupted.err ==
-        "chaski: note: interrupted: 0 of 12 lines are answered in " + out +
-            ", and 11 more are kept in a hidden file next to it until those before them are; the "
-            "same command continues\n");
+  CHECK(interrupted.err == "chaski: note: interrupted: 0 of 12 lines are answered in " + out +
+                               "; 11 later answers wait in " + waiting +
+                               "; the same command continues\n");
   const std::string kept = read_file(waiting);
   CHECK(lines_of(kept).size() == kLines - 1);
   CHECK(read_file(out).empty());
@@ -235,7 +257,7 @@ TEST_CASE("batch: Ctrl-C says how many lines are answered, and whether it can be
   setenv("CHASKI_ISA", "scalar", 1);
   const auto said = [&](const Arguments& all) {
     Program program(all, read_file(in));
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    until_open(all[4] == "-" ? in : all[4]);  // OUT, or IN
     program.signal(SIGINT);
     const Outcome outcome = program.wait();
     CHECK(outcome.status == 130);
@@ -247,6 +269,14 @@ TEST_CASE("batch: Ctrl-C says how many lines are answered, and whether it can be
   CHECK(said(batch(in, "-")) ==
         "chaski: note: interrupted: 0 of 1 lines are answered in standard output, which cannot be "
         "continued\n");
+  // Waiting answers of other lines and settings are not counted: they will not be used.
+  const std::string shorter = write_file(folder / "short", one_long_request(3));
+  CHECK(chaski_run(batch(shorter, folder / "done", {"--top-k", "3"})).status == 0);
+  const std::vector<std::string> others = lines_of(read_file(folder / "done"));
+  write_file(folder / ".out.waiting", others[1] + "\n" + others[2] + "\n");
+  CHECK(said(batch(in, folder / "out")) ==
+        "chaski: note: interrupted: 0 of 1 lines are answered in " + folder / "out" +
+            "; the same command continues\n");
   CHECK(said(batch("-", folder / "piped")) ==
         "chaski: note: interrupted: 0 lines are answered in " + folder / "piped" +
             "; it cannot be continued, because standard input is not read twice\n");
@@ -303,6 +333,45 @@ TEST_CASE("batch: a fault of a pass ends it, and is no result") {
       chaski_run(batch(folder / "in", folder / "out", {"-m", folder / "bad.quipu", "--jobs", "1"}));
   check_one_line(outcome, 8, "line 2: ");
   CHECK(lines_of(read_file(folder / "out")).size() == 1);
+}
+
+TEST_CASE("batch: a prompt that memory does not hold is an error of its line, and no other's") {
+  if (chaski_binary().find("asan") != std::string::npos) return;
+  const MemoryGroup group(28'000'000);
+  if (!group.made()) return;
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 900; ++i) text += "There was a dog. ";
+  std::string in;
+  for (const std::string& prompt : {std::string("A dog"), text, std::string("A cat")})
+    in += json{{"prompt", prompt}, {"max_tokens", 2}}.dump() + "\n";
+  write_file(folder / "in", in);
+  const Arguments all = batch(folder / "in", folder / "out",
+                              {"--jobs", "1", "--kv", "f32", "--rope-scaling", "linear:64"});
+  for (int run = 0; run < 2; ++run) {  // the second one answers nothing again
+    CAPTURE(run);
+    const Outcome outcome = group.run(all);
+    CHECK_MESSAGE(outcome.status == 10, outcome.err);
+    CHECK_MESSAGE(outcome.error_says("; 1 line with an error"), outcome.err);
+    const std::vector<std::string> lines = lines_of(read_file(folder / "out"));
+    REQUIRE(lines.size() == 3);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const json response = json::parse(lines[i])["response"];
+      CHECK(response["status_code"] == (i == 1 ? 503 : 200));
+      if (i == 1) CHECK(response["body"]["error"]["code"] == "out_of_memory");
+    }
+  }
+  // Without its result, the line is answered where there is more memory.
+  const std::vector<std::string> lines = lines_of(read_file(folder / "out"));
+  write_file(folder / "out", lines[0] + "\n" + lines[2] + "\n");
+  Arguments unordered = all;
+  unordered.push_back("--unordered");
+  const Outcome last = chaski_run(unordered);
+  CHECK_MESSAGE(last.status == 0, last.err);
+  const std::vector<std::string> now = lines_of(read_file(folder / "out"));
+  REQUIRE(now.size() == 3);
+  CHECK(now[0] == lines[0]);
+  CHECK(json::parse(now[2])["line"] == 2);
 }
 
 TEST_CASE("batch: when the disk is full, OUT ends with a whole line and is continued later") {
