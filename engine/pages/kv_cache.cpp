@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/pages/page_table.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -11,8 +13,10 @@ namespace chaski {
 namespace {
 
 // "; --kv q8 or q4_0 would fit": of the smaller formats those with which `bytes` more would fit.
+// Recurrent states have no other format.
 std::string smaller_formats(const KvCache& kv, uint64_t bytes, uint64_t have) {
-  if (kv.states.paged.empty()) return "";
+  const auto& pools = kv.states.pools;
+  if (pools.empty() || std::ranges::any_of(pools, &StateLayout::Pool::recurrent)) return "";
   const KvLayout& now = kv.states.paged[0].layout;
   const bool no_blocks = now.v_inside_k && now.v_dim % 32 != 0;
   uint64_t taken = 0;

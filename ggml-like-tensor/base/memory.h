@@ -16,9 +16,10 @@ std::optional<uint64_t> available_memory(const std::string& root = "");
 std::optional<uint64_t> available_pages(const std::string& root = "");
 
 // Memory that is never promised. The kernel needs some for pages of the program and of mapped
-// weights, and tokens, text and page tables are not counted anywhere. In a full control group the
-// kernel kills the process.
-constexpr uint64_t kReservedPages = 8 << 20;
+// weights. It cannot drop pages that are being read ahead (up to 8 MB a thread on some disks).
+// Tokens, text and page tables are not counted anywhere. In a full control group the kernel kills
+// the process.
+constexpr uint64_t kReservedPages = 16 << 20;
 // available_pages() without that reserve.
 std::optional<uint64_t> usable_pages();
 

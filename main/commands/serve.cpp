@@ -16,7 +16,6 @@
 #include "engine/shelf/inspection.h"
 #include "engine/shelf/model_file.h"
 #include "engine/shelf/shelf.h"
-#include "ggml-like-tensor/base/memory.h"
 #include "main/commands/speaker.h"
 #include "main/flags/commands.h"
 #include "main/flags/fetch_model.h"
