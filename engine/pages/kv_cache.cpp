@@ -24,7 +24,7 @@ std::string smaller_formats(const KvCache& kv, uint64_t bytes, uint64_t have) {
   std::string names;
   for (const Format smaller : {Format::f16, Format::q8, Format::q4_0}) {
     const double part = info(smaller).bits() / info(now.format).bits();
-    if (part < 1 && part * double(taken + bytes) <= double(taken + have) &&
+    if (part < 1 && part * double(taken + bytes) <= double(taken + have - have / 16) &&
         !(no_blocks && info(smaller).block > 1))
       names += fmt::format("{}{}", names.empty() ? "; --kv " : " or ", info(smaller).name);
   }

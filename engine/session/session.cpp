@@ -4,6 +4,7 @@
 
 #include "engine/session/pass.h"
 #include "engine/session/session_impl.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "models/architecture.h"
 
 namespace chaski {
@@ -325,6 +326,13 @@ int Session::branches(int tokens, int sessions) const {
     const int64_t left = kv.pools[i].size() - kv.pools[i].in_use();
     most = std::min(most, left / (sessions * pages) - 1);
   }
+  // Branches are not worth an answer that ends because memory is short.
+  uint64_t bytes = 0;
+  for (const KvPool& pool : kv.pools) bytes += pool.new_bytes(sessions * pages * (most + 1));
+  if (const auto have = most > 0 && bytes > 0 ? usable_pages() : std::nullopt;
+      have && bytes > *have)
+    for (const KvPool& pool : kv.pools)
+      most = std::min(most, pool.at_hand() / (sessions * pages) - 1);
   return int(std::max<int64_t>(most, 0));
 }
 

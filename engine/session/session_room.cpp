@@ -38,7 +38,9 @@ std::optional<SessionRoom> session_room(const ModelSource& source, bool mapped,
   };
   const int least = o.context > 0 ? room.own : std::min(room.own, kLeastContext),
             with_weights = longest(beside_weights, room.own),
-            without = mapped && with_weights < least ? longest(half, least) : 0;
+            without = mapped && with_weights < least
+                          ? std::max(longest(half, least), longest(safe, std::min(least, kFewest)))
+                          : 0;
   room.weights_stay = !mapped || (with_weights > 0 && with_weights >= without);
   if (o.context == 0) room.context = std::max({with_weights, without, std::min(room.own, kPage)});
   const uint64_t share = room.weights_stay ? beside_weights : half,

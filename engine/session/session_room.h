@@ -18,13 +18,14 @@ struct SessionRoom {
 //
 // The context is the longest that fits into the memory that the weights leave. If that is shorter
 // than kLeastContext (placement.h) and the weights are mapped, half of the memory is tried too, up
-// to that length: passes then read weights from the file. The longer of the two is taken, so more
-// memory never gives a shorter context. expect_memory() accepts it. If not even kPage tokens fit,
-// that many are taken, and expect_memory() says what is missing.
+// to that length, and all of it up to kFewest: passes then read weights from the file. The longest
+// of them is taken, so more memory never gives a shorter context. expect_memory() accepts it. If
+// not even kPage tokens fit, that many are taken, and expect_memory() says what is missing.
 //
 // Returns nothing if layers are on a device or on other machines. Throws what bind_model() and
 // settle() throw.
 std::optional<SessionRoom> session_room(const ModelSource& source, bool mapped,
                                         const EngineOptions& options, uint64_t have);
+constexpr int kFewest = 512;  // tokens: a question and a short answer
 
 }  // namespace chaski

@@ -51,7 +51,7 @@ TEST_CASE(
   const Outcome full = with(longest - 50, {"-c", std::to_string(longest)});
   CHECK_MESSAGE(full.status == 0, full.err);
 
-  const Outcome beyond = with(longest + 200, {"-n", "600"});
+  const Outcome beyond = with(longest - 30, {"-n", "700"});
   CHECK_MESSAGE(beyond.status == 4, beyond.err);
   CHECK_MESSAGE(beyond.error_says("; --kv f16 or q8 or q4_0 would fit"), beyond.err);
   CHECK(!beyond.out.empty());  // the answer so far
