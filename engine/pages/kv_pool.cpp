@@ -74,11 +74,6 @@ uint64_t KvPool::new_bytes(int64_t pages) const {
   return memory_.bytes(used + fresh) - memory_.bytes(used);
 }
 
-int64_t KvPool::at_hand() const {
-  const auto used = int64_t(pages_.size());
-  return spare() + (memory_.in_groups ? std::min(whole_groups(used), size_) - used : 0);
-}
-
 uint64_t KvPool::bytes_to_hold(int64_t pages) const {
   const auto used = int64_t(pages_.size());
   return memory_.bytes(std::max(pages, used)) - memory_.bytes(used);

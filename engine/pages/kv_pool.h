@@ -58,9 +58,8 @@ class KvPool {
   int64_t shared() const { return shared_; }                // pages with several references
   int64_t copies() const { return copies_; }                // made by own() so far
   int64_t evicted() const { return evicted_; }              // idle pages reused so far
+  // Pages that can be taken without new memory.
   int64_t spare() const { return idle() + int64_t(free_.size()); }
-  // Pages that can be taken without new memory: also the rest of a group.
-  int64_t at_hand() const;
   uint64_t bytes() const { return memory_.bytes(int64_t(pages_.size())); }  // of its memory
   // Bytes of memory that the pool takes if `pages` more pages are taken.
   uint64_t new_bytes(int64_t pages) const;

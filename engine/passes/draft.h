@@ -92,6 +92,12 @@ struct Draft {
     each_of_first([&](int of, size_t i) { kept[i] = of < kFirst && shape[size_t(of)]-- > 0; });
     return only([&](size_t i) { return kept[i]; });
   }
+  // The number of branches besides the first.
+  int branches() const {
+    int n = 0;
+    for (size_t i = 1; i < nodes.size(); ++i) n += begins_branch(nodes, int(i));
+    return n;
+  }
   // Keeps the first branch and `branches` more.
   void keep_branches(int branches) {
     for (size_t i = 1; i < nodes.size(); ++i)

@@ -169,6 +169,7 @@ Draft Request::draft_tokens(const Session& session, int pending, int most, int o
   first_draft_ = draft.first();
   draft = draft.within(shape);
   draft.keep_branches(branches);
+  if (!session.has_memory_for(draft.branches(), pending + k, others + 1)) draft.keep_branches(0);
   return draft;
 }
 

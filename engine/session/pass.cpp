@@ -177,7 +177,7 @@ uint64_t Pass::bytes_to_come() const {
       // A state is kept at the border of a batch and for a draft, and the next batch copies it.
       if (kv_.states.pools[pool].recurrent && p.size() > 1) ++pages;
       for (int node = 1; node < int(p.draft.size()); ++node)  // a branch may copy a page
-        if (Draft::begins_branch(p.draft, node)) pages += int64_t(p.size()) / kPage + 2;
+        if (Draft::begins_branch(p.draft, node)) pages += pages_of_branch(int(p.size()));
     }
     bytes += kv_.pools[pool].new_bytes(pages);
   }

@@ -316,9 +316,7 @@ int Session::rewind(int position) {
 }
 
 int Session::branches(int tokens, int sessions) const {
-  // + 2, because the tokens may begin and end within a page. The first of these pages is a copy of
-  // a page that the branch shares.
-  const int64_t pages = tokens / kPage + 2;
+  const int64_t pages = pages_of_branch(tokens);
   int64_t most = Draft::kFirst * kPage;
   const KvCache& kv = impl_->kv();
   for (size_t i = 0; i < kv.pools.size(); ++i) {
@@ -326,14 +324,17 @@ int Session::branches(int tokens, int sessions) const {
     const int64_t left = kv.pools[i].size() - kv.pools[i].in_use();
     most = std::min(most, left / (sessions * pages) - 1);
   }
-  // Branches are not worth an answer that ends because memory is short.
-  uint64_t bytes = 0;
-  for (const KvPool& pool : kv.pools) bytes += pool.new_bytes(sessions * pages * (most + 1));
-  if (const auto have = most > 0 && bytes > 0 ? usable_pages() : std::nullopt;
-      have && bytes > *have)
-    for (const KvPool& pool : kv.pools)
-      most = std::min(most, pool.at_hand() / (sessions * pages) - 1);
   return int(std::max<int64_t>(most, 0));
+}
+
+bool Session::has_memory_for(int branches, int tokens, int sessions) const {
+  if (branches == 0) return true;
+  uint64_t bytes = 0;
+  for (const KvPool& pool : impl_->kv().pools)
+    bytes += pool.new_bytes(int64_t(sessions) * (branches + 1) * pages_of_branch(tokens));
+  if (bytes == 0) return true;
+  const auto have = usable_pages();
+  return !have || bytes <= *have;
 }
 
 void Session::drop_end() { impl_->drops_end = true; }
