@@ -165,7 +165,8 @@ void Pass::take_branch(size_t extension, int node) {
     if (b.has(node)) impl(extensions_[extension]).tables = std::move(b.tables);
 }
 
-// Bytes of new memory for the pages of all tokens that are not in a batch yet.
+// Bytes of new memory for the pages of all tokens that are not in a batch yet, and of branches
+// until they are made.
 uint64_t Pass::bytes_to_come() const {
   uint64_t bytes = 0;
   for (size_t pool = 0; pool < kv_.pools.size(); ++pool) {
@@ -176,7 +177,7 @@ uint64_t Pass::bytes_to_come() const {
       pages += impl(p).tables[pool].pages_to(from, held + int(p.size()));
       // A state is kept at the border of a batch and for a draft, and the next batch copies it.
       if (kv_.states.pools[pool].recurrent && p.size() > 1) ++pages;
-      for (int node = 1; node < int(p.draft.size()); ++node)  // a branch may copy a page
+      for (int node = 1; branches_.empty() && node < int(p.draft.size()); ++node)
         if (Draft::begins_branch(p.draft, node)) pages += pages_of_branch(int(p.size()));
     }
     bytes += kv_.pools[pool].new_bytes(pages);
@@ -230,7 +231,7 @@ bool Pass::fill_batch() {
   Batch& b = pipeline_.batch;
   clear(b);
   pipeline_.input_rows.clear();
-  expect_memory();  // again, because states were kept since
+  if (next_ > 0 || at_ > 0) expect_memory();  // again, because states were kept since
   promised_ = bytes_to_come();
   while (more() && b.size() < pipeline_.max_batch) {
     const Extension& p = extensions_[next_];
