@@ -62,12 +62,11 @@ uint64_t room_for_weights(const ModelSource& source, const EngineOptions& o, uin
 
 namespace {
 
-// As Engine::open() would open it: from the file in the cache, if the model was converted before.
-OpenModel opened_for(const ForecastOptions& o) {
-  if (o.shape) return {random_source(*o.shape), nullptr};
-  ConvertedModel converted(o.engine.model, kept_of(o.engine));
-  if (auto kept = converted.find(Verify::never, 1, o.engine.notice)) return {source_of(kept), kept};
-  return open_model(o.engine.model, o.engine.tokenizer);
+void lacks_to_read_ahead(Forecast& f, uint64_t bytes) {
+  f.no_speed = fmt::format(
+      "because the system reads the mapped file as it is used; with {} more memory, chaski would "
+      "read it in advance",
+      size_text(bytes));
 }
 
 void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
@@ -78,7 +77,7 @@ void add_experts(Forecast& f, const OpenModel& opened, const Model& model,
   expect_expert_memory(o.engine, room->weights, f.threads);
   const std::vector<int64_t> slots = slots_within(room->weights, room->bytes, f.threads);
   if (slots.empty()) {
-    f.lacks_to_read_ahead = room->over + least_bytes(room->weights, f.threads) - room->bytes;
+    lacks_to_read_ahead(f, room->over + least_bytes(room->weights, f.threads) - room->bytes);
     return;
   }
   Forecast::Experts e{room->all, room->bytes};
@@ -97,7 +96,7 @@ void add_streamed(Forecast& f, const OpenModel& opened, const Model& model,
   const auto room = stream_room(model, positions, o.engine, f.threads);
   if (!room) return;
   if (room->streamed.empty()) {
-    f.lacks_to_read_ahead = room->over + room->least - std::min(room->least, room->bytes);
+    lacks_to_read_ahead(f, room->over + room->least - std::min(room->least, room->bytes));
     return;
   }
   o.note("the speed of the disk");
@@ -114,7 +113,7 @@ std::optional<SpeedForecast> predict_speed(Forecast& f, const ForecastOptions& o
     f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
   } catch (const Error& e) {
     if (e.code != Exit::memory) throw;
-    f.no_room_to_time = true;
+    f.no_speed = "because a layer and the embeddings, which would be timed, do not fit into memory";
     return std::nullopt;
   }
   const SpeedForecast in_memory = *f.speed;
@@ -149,7 +148,9 @@ void add_fleet(Forecast& f, const Model& model, const ForecastOptions& o,
 
 Forecast forecast(const ForecastOptions& o) {
   check_options(o.engine);
-  const OpenModel opened = opened_for(o);
+  const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}
+                                   : open_as_kept(o.engine.model, o.engine.tokenizer,
+                                                  kept_of(o.engine), o.engine.notice);
   const ModelSource& source = opened.source;
   // Kept alive, because its memory is part of resident_memory() below.
   const auto tokenizer = o.shape ? nullptr : expect_runnable(source);

@@ -57,8 +57,6 @@ struct Forecast {
     double file_bandwidth = 0;  // bytes per second, measured
   };
   std::optional<Streamed> streamed;
-  // If neither is set because memory is too small for it: how many bytes more it needs.
-  uint64_t lacks_to_read_ahead = 0;
   // Bytes of all in host memory.
   uint64_t sum() const {
     const Streamed read = streamed.value_or(Streamed());
@@ -69,9 +67,9 @@ struct Forecast {
 
   // Empty for layers on a device, and for a model whose weights do not fit.
   std::optional<SpeedForecast> speed;
-  bool no_room_to_time = false;  // memory is too small for a layer that would be timed
-  uint64_t bytes_a_token = 0;    // of weights
-  double bandwidth = 0;          // of memory in bytes per second, measured with `threads`
+  std::string no_speed;        // why it is empty although the weights fit: "because ..."
+  uint64_t bytes_a_token = 0;  // of weights
+  double bandwidth = 0;        // of memory in bytes per second, measured with `threads`
   // Of 1, 2, ... machines, up to those of the options and at least until decoding is no longer
   // faster with one more. Empty unless several are asked for, or if the speed is unknown.
   std::vector<FleetForecast> fleet;

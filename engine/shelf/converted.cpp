@@ -490,4 +490,11 @@ void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
   failure_ = error.what();
 }
 
+OpenModel open_as_kept(const std::string& model, const std::string& tokenizer, KeepConverted most,
+                       const ConvertedModel::Notice& notice) {
+  if (auto kept = ConvertedModel(model, most).find(Verify::never, 1, notice))
+    return {source_of(kept), kept};
+  return open_model(model, tokenizer);
+}
+
 }  // namespace chaski

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/shelf/keep_converted.h"
+#include "engine/shelf/model_file.h"
 #include "engine/shelf/verify.h"
 
 namespace chaski {
@@ -69,6 +70,11 @@ class ConvertedModel {
   std::future<void> writing_;
   Notice notice_;
 };
+
+// A model as an engine opens it, without locking or converting: the kept file, or else the model's
+// own files. `tokenizer` as for open_model().
+OpenModel open_as_kept(const std::string& model, const std::string& tokenizer, KeepConverted most,
+                       const ConvertedModel::Notice& notice);
 
 // Size, times and inode of the files of any model in one line; empty if one of them is missing.
 std::string state_of_model(const std::string& model);

@@ -86,14 +86,7 @@ std::string memory_table(const Forecast& f) {
 std::string speed_table(const Forecast& f) {
   if (f.cpu_layers < f.layers)
     return row("speed", "unknown", "for layers on a GPU; chaski bench measures it");
-  if (f.lacks_to_read_ahead > 0)
-    return row("speed", "unknown",
-               fmt::format("because the system reads the mapped file as it is used; with {} more "
-                           "memory, chaski would read it in advance",
-                           size_text(f.lacks_to_read_ahead)));
-  if (f.no_room_to_time)
-    return row("speed", "unknown",
-               "because a layer and the embeddings, which would be timed, do not fit into memory");
+  if (!f.no_speed.empty()) return row("speed", "unknown", f.no_speed);
   if (!f.speed) return "";
   std::string text = row("prompt", speed_text(f.speed->prompt),
                          fmt::format("of {} tokens", std::min(kForecastPrompt, f.own_context)));

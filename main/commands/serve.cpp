@@ -71,22 +71,14 @@ void check(ServeFlags& flags) {
   models.keep = *seconds;
 }
 
-// As Engine::open() opens it: a model that was converted before is mapped.
-OpenModel opened_for(const EngineOptions& o) {
-  ConvertedModel converted(o.model, kept_of(o));
-  if (auto kept = converted.find(Verify::never, 1, o.notice)) return {source_of(kept), kept, false};
-  return open_model(o.model, o.tokenizer);
-}
-
 // Requests share what the weights leave of the memory, or a part of it (session_room.h). Without
 // --ctx, the context of a request is the longest that fits there: then returns a line about it.
 std::string fit_into_memory(GenerationFlags& generation, const std::string& name) {
   const EngineOptions o = generation.model.options();
-  // The engine makes its tokenizer before it asks for free memory.
-  const auto tokenizer = expect_runnable(opened_for(o).source);
+  const OpenModel model = open_as_kept(o.model, o.tokenizer, kept_of(o), o.notice);
+  const auto tokenizer = expect_runnable(model.source);  // the engine makes it first, too
   const std::optional<uint64_t> have = available_memory(), addresses = available_addresses();
   if (!have) return "";
-  const OpenModel model = opened_for(o);
   // A mapped file takes addresses, which `ulimit -v` may limit.
   const bool mapped = model.mapped && !o.copy &&
                       (!addresses || *addresses >= *have + totals_of(model.source).bytes);
