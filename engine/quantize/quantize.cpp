@@ -347,7 +347,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
       fail(Exit::usage, "{}: GGUF has no outlier columns, expected no --outliers", out);
   }
   expect_output(out, {in});
-  is_model_there(out);
+  expect_replaceable(out);
   if (is_gguf(out)) expect_output(part_of(out), {in});
 }
 

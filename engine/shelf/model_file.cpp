@@ -84,13 +84,14 @@ std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
   return tokenizer_of(source.meta);
 }
 
-bool is_model_there(const std::string& out) {
+bool replaces_file(const std::string& out) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(out, none) || std::filesystem::file_size(out, none) == 0)
-    return false;
-  if (!is_quipu(out) && beginning_of(out, 4) != kGgufMagic)
+  return std::filesystem::is_regular_file(out, none) && std::filesystem::file_size(out, none) > 0;
+}
+
+void expect_replaceable(const std::string& out) {
+  if (replaces_file(out) && !is_quipu(out) && beginning_of(out, 4) != kGgufMagic)
     fail(Exit::usage, "{}: the file exists and is not a model, expected another name", out);
-  return true;
 }
 
 void convert_model(const ModelSource& source, const std::string& out, int threads,

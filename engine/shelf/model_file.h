@@ -57,9 +57,11 @@ using OnProgress = std::function<void(const FileProgress&)>;
 // Reads all tensors and compares their checksums, on all cores. Needs source.verify.
 void verify_source(const ModelSource& source);
 
-// True if the file `out` is a model: commands that write models replace it. Throws Error(usage) if
-// it is another file that is not empty, because a mistyped name must not overwrite it.
-bool is_model_there(const std::string& out);
+// Whether the file `out` exists and is not empty, so that a command that writes a model there
+// replaces it.
+bool replaces_file(const std::string& out);
+// Throws Error(usage) if that file is not a model: a mistyped name must not overwrite it.
+void expect_replaceable(const std::string& out);
 
 // Writes GGUF if `out` ends in .gguf, else .quipu. Refuses an `out` that is the model itself, also
 // by a link, before it writes anything.

@@ -30,7 +30,8 @@ int convert(ConvertFlags& flags) {
   if (!flags.layout.empty() && named_as_file)
     fail(Exit::usage, "{} is the name of a file, expected a folder with --layout {}", flags.out,
          flags.layout);
-  const bool replaces = flags.layout.empty() && is_model_there(flags.out);
+  const bool replaces = flags.layout.empty() && replaces_file(flags.out);
+  if (replaces) expect_replaceable(flags.out);
   const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;
   expect_runnable(source);

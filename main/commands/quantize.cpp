@@ -429,7 +429,7 @@ int quantize(QuantizeFlags& flags) {
     return int(Exit::done);
   }
   at_interrupt.is_encoding();
-  const bool replaces = is_model_there(flags.out);
+  const bool replaces = replaces_file(flags.out);
   QuantizeReport report;
   {
     std::optional<ProgressBar> bar;

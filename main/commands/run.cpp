@@ -351,11 +351,12 @@ int run(RunFlags& flags) {
   }
   GenerateResult so_far;
   so_far.prompt_tokens = int(tokens.size());
-  speaker.options.on_token = [&](TokenId token, const LogProbabilities*) {
-    so_far.tokens.push_back(token);
-  };
+  if (flags.json.any())
+    speaker.options.on_token = [&](TokenId token, const LogProbabilities*) {
+      so_far.tokens.push_back(token);
+    };
   const Sink sink = [&](std::string_view part) {
-    so_far.text += part;
+    if (flags.json.any()) so_far.text += part;
     if (flags.json.lines) put_text_event(0, part);
     if (!flags.json.any()) put_model_text(part);
   };
