@@ -242,15 +242,22 @@ TEST_CASE(
   CHECK(json::parse(read_file(closed + "2"))["messages"][0]["content"] == "Again!");
 }
 
+// A chat on a terminal that was asked "Count!" and has to call the tool `count`.
+struct CountScreen : Screen {
+  explicit CountScreen(const std::string& model)
+      : Screen({"chat", "--device", "cpu", "-m", model, "-n", "60", "--seed", "3", "--tools",
+                kTools, "--tool-choice", "count"},
+               "xterm") {
+    resize(200);
+    until("> ");
+    type("Count!\r");
+  }
+};
+
 TEST_CASE("cli/chat --tools on a terminal: slash commands at the prompt for a result") {
   const TempFolder folder;
   const std::string model = story_with(folder, kHermes), talk = folder / "talk";
-  Screen screen({"chat", "--device", "cpu", "-m", model, "-n", "60", "--seed", "3", "--tools",
-                 kTools, "--tool-choice", "count"},
-                "xterm");
-  screen.resize(200);
-  screen.until("> ");
-  screen.type("Count!\r");
+  CountScreen screen(model);
   screen.until("Type or paste the tool's result. Ctrl-C removes the question.");
   screen.until("count returns> ");
   for (const auto& [keys, shown] :
@@ -288,12 +295,7 @@ TEST_CASE("cli/chat --tools on a terminal: after an error the call waits for a r
                                                    "{% for m in messages %}{% if m.content == 'bad'"
                                                    " %}{{ raise_exception('bad is refused') }}"
                                                    "{% endif %}{% endfor %}");
-  Screen screen({"chat", "--device", "cpu", "-m", model, "-n", "60", "--seed", "3", "--tools",
-                 kTools, "--tool-choice", "count"},
-                "xterm");
-  screen.resize(200);
-  screen.until("> ");
-  screen.type("Count!\r");
+  CountScreen screen(model);
   screen.until("count returns> ");
   screen.type("bad\r");
   screen.until("bad is refused");
