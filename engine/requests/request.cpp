@@ -120,7 +120,7 @@ void Request::use_drafter(Fn use) {
   try {
     use();
   } catch (const Error& lost) {
-    if (lost.code != Exit::non_finite) throw;
+    if (lost.code != Exit::non_finite && lost.code != Exit::memory) throw;
     drafter_ = nullptr;
     if (o_.on_drafter_lost) o_.on_drafter_lost(lost.what());
   }

@@ -65,7 +65,8 @@ struct RequestWiring {
   // Called with each token of the text when it is drawn, before the text that it completes, and
   // with its log probabilities if they were asked for.
   std::function<void(TokenId token, const LogProbabilities* log_probabilities)> on_token;
-  // Called once if the drafter's numbers are not finite. Generation continues without it.
+  // Called once if the drafter's numbers are not finite or its KV cache needs memory that is not
+  // there. Generation continues without it.
   std::function<void(const std::string& why)> on_drafter_lost;
   Drafter* drafter = nullptr;
   int draft_length = 0;  // most draft tokens in one pass, from the drafter or the grammar

@@ -57,5 +57,24 @@ TEST_CASE("speculation: a draft model reads the last tokens of a text, not its p
   }
 }
 
+TEST_CASE("speculation: a text continues without a drafter whose memory does not suffice") {
+  struct Short : Drafter {
+    Draft propose(std::span<const TokenId>, const Draft::Shape&) override {
+      throw Error(Exit::memory, "draft.quipu: too little memory");
+    }
+  } drafter;
+  const auto target = Engine::open({});
+  const auto prompt = target->tokenizer().encode_prompt("Once upon a time");
+  GenerateOptions o;
+  o.max_tokens = 40, o.ignore_end = true, o.sampling.temperature = 0;
+  const auto want = generate(*target->session(), prompt, o, [](std::string_view) {});
+  std::vector<std::string> lost;
+  o.drafter = &drafter, o.draft_length = 4;
+  o.on_drafter_lost = [&](const std::string& why) { lost.push_back(why); };
+  const auto got = generate(*target->session(), prompt, o, [](std::string_view) {});
+  CHECK(got.tokens == want.tokens);
+  CHECK(lost == std::vector<std::string>{"draft.quipu: too little memory"});
+}
+
 }  // namespace
 }  // namespace chaski::test

@@ -200,7 +200,7 @@ TEST_CASE("requests: a request ends alone if its reader leaves, it is interrupte
       });
   struct Failing : Drafter {
     Draft propose(std::span<const TokenId>, const Draft::Shape&) override {
-      fail(Exit::memory, "no room for a guess");
+      fail(Exit::device, "the device is gone");
     }
   } failing;
   GenerateOptions guessed = drawn(0.8, 4, 60);
@@ -213,7 +213,7 @@ TEST_CASE("requests: a request ends alone if its reader leaves, it is interrupte
   REQUIRE(leaves.error);
   CHECK(leaves.error->code == Exit::io);
   REQUIRE(fails.error);
-  CHECK(fails.error->code == Exit::memory);
+  CHECK(fails.error->code == Exit::device);
   const GenerateResult interrupted = ends.finished();
   CHECK(interrupted.finish == Finish::interrupted);
   CHECK(interrupted.tokens.size() < 60);
