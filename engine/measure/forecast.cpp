@@ -184,8 +184,10 @@ Forecast forecast(const ForecastOptions& o) {
                         need.longest_context(room(have), std::min(f.context, kPage)) > 0);
   f.weights_stay = !f.mapped || f.weights + f.activations + (f.fits ? f.states : 0) <=
                                     promised(f.pages.value_or(UINT64_MAX));
-  if (!f.fits)
+  if (!f.fits) {
     f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, free, f.mapped);
+    f.map = advice_to_map(source, f.mapped, f.cpu_layers);
+  }
 
   f.bytes_a_token = weight_bytes_a_token(model);
   if (uses_expert_memory(model, f.mapped && opened.mapped->mapping, f.cpu_layers > 0, f.path,

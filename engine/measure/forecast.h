@@ -64,6 +64,7 @@ struct Forecast {
   }
   int longest_context = 0;   // that fits, up to the model's own or the requested one
   std::vector<Remedy> ways;  // to make the model fit if it does not
+  std::string map;           // how its weights would stay in their file; empty if it fits
 
   // Empty for layers on a device, and for a model whose weights do not fit.
   std::optional<SpeedForecast> speed;

@@ -186,7 +186,8 @@ uint64_t prudent(uint64_t have, int threads) {
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& o, int threads,
                              int context, uint64_t have, bool mapped) {
   const auto share = share_of(o);
-  const Wanted wanted{model, layers, threads, context, prudent(have, threads), mapped, share.get()};
+  const int most = model.context > 0 ? int(std::min<int64_t>(context, model.context)) : context;
+  const Wanted wanted{model, layers, threads, most, prudent(have, threads), mapped, share.get()};
   std::vector<Remedy> found;
   for (const std::optional<Format> to :
        {std::optional<Format>(), {Format::q8}, {Format::q4}, {Format::q3}, {Format::q2}})
@@ -207,6 +208,14 @@ std::string remedy_text(const Remedy& r, const EngineOptions& o, int context) {
   const std::string_view type = info(*r.weights).name;
   return fmt::format("weights in {} (chaski quantize --type {}){}", type, type,
                      flags.empty() ? "" : " with " + flags);
+}
+
+std::string advice_to_map(const ModelSource& source, bool mapped, int layers) {
+  std::error_code none;
+  if (mapped || layers == 0 || !std::filesystem::exists(source.path, none)) return "";
+  return is_quipu(source.path)
+             ? "without --load copy the weights of a .quipu file stay in the file"
+             : "the weights of a .quipu file, which chaski convert makes, stay in the file";
 }
 
 void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& o) {
@@ -233,10 +242,8 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
     advice +=
         fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(ways[i], o, where.context));
   if (!ways.empty()) advice += ways.size() > 1 ? " would fit" : " fits";
-  if (!mapped && is_quipu(source.path))
-    advice += "; without --load copy the weights of a .quipu file stay in the file";
-  else if (!mapped && std::filesystem::exists(source.path) && where.cpu_layers() > 0)
-    advice += "; the weights of a .quipu file, which chaski convert makes, stay in the file";
+  if (const std::string map = advice_to_map(source, mapped, where.cpu_layers()); !map.empty())
+    advice += "; " + map;
   if (weights > have)
     fail(Exit::memory, "{}: the weights need {} of memory, {} are available{}", source.path,
          size_text(weights), size_text(have), advice);

@@ -101,7 +101,7 @@ uint64_t prudent(uint64_t have, int threads);
 
 // Settings with which a model fits into memory.
 struct Remedy {
-  int context;                    // the longest that fits, up to the requested one
+  int context;                    // the longest that fits, up to the requested and the model's own
   Format kv;                      // of the KV cache
   std::optional<Format> weights;  // quantize the weights to this format
   uint64_t bytes;                 // weights, states and activations
@@ -112,6 +112,9 @@ struct Remedy {
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& options,
                              int threads, int context, uint64_t have, bool mapped);
 std::string remedy_text(const Remedy& remedy, const EngineOptions& options, int context);
+// How the weights would need no memory of their own: "the weights of ... stay in the file". Empty
+// if they are `mapped` or no layer is on the CPU (`layers`).
+std::string advice_to_map(const ModelSource& source, bool mapped, int layers);
 
 // Throws Error(memory), with the settings that would fit, if a model of these tensors does not fit
 // into memory. No tensor is read. `mapped`: the weights stay in their file. Without --ctx pages are

@@ -148,7 +148,7 @@ std::string ways_text(const Forecast& f, const EngineOptions& options) {
   for (const Remedy& way : f.ways)
     text +=
         row("would fit", size_text(way.bytes + f.program), remedy_text(way, options, f.context));
-  return text;
+  return f.map.empty() ? text : text + row("or mapped", "", f.map);
 }
 
 std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
@@ -160,7 +160,8 @@ std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
                        f.longest_context);
   if (!f.fits)
     return "it does not fit" + (f.ways.empty()
-                                    ? ", not even with fewer bits per weight"
+                                    ? fmt::format(", not even with fewer bits per weight{}",
+                                                  f.map.empty() ? "" : ", unless it is mapped")
                                     : ": " + remedy_text(f.ways[0], options, f.context) + " does");
   if (f.experts)
     return fmt::format(

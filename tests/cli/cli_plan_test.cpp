@@ -186,7 +186,9 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const OwnCache cache;
   const std::string limit = "ulimit -v 300000";
-  const Outcome plan = under(limit, "plan " + kStory + " -t 2 -c 2000000 --device cpu --json");
+  const std::string longer = " --rope-scaling linear:1000";  // its own context is 512000 then
+  const Outcome plan =
+      under(limit, "plan " + kStory + longer + " -t 2 -c 500000 --device cpu --json");
   REQUIRE_MESSAGE(plan.status == 4, plan.err);  // like run, below
   const json j = json::parse(plan.out);
   CHECK(j["fits"] == false);
@@ -198,16 +200,19 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
   CHECK(j["verdict"].get<std::string>().starts_with("it does not fit: -c "));
 
   // run reports the same before it reads anything.
-  const std::string run = "run -m " + kStory + " -t 2 -p Once -n 2 --seed 1 ";
-  const Outcome refused = under(limit, run + "-c 2000000");
+  const std::string run = "run -m " + kStory + longer + " -t 2 -p Once -n 2 --seed 1 ";
+  const Outcome refused = under(limit, run + "-c 500000");
   CHECK(refused.status == 4);
   const size_t last = refused.err.rfind("chaski: error: ");
-  CHECK_MESSAGE(contains(refused.err, "a context of 2000000 needs "), refused.err);
+  CHECK_MESSAGE(contains(refused.err, "a context of 500000 needs "), refused.err);
   const long context = number_after(refused.err.substr(last), "; -c ");
   REQUIRE_MESSAGE(context > 512, refused.err);
   CHECK(context == doctest::Approx(j["ways"][0]["context"].get<double>()).epsilon(0.1));
   const Outcome accepted = under(limit, run + "-c " + std::to_string(context));
   CHECK_MESSAGE(accepted.status == 0, accepted.err);
+  // No advice goes beyond the model's own context.
+  const Outcome own = under(limit, "plan " + kStory + " -c 2000000 --device cpu --json");
+  CHECK(json::parse(own.out)["ways"][0]["context"] == 512);
   // Without -c, the context is as long as fits.
   CHECK(under(limit, run).status == 0);
 
