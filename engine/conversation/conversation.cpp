@@ -448,15 +448,7 @@ void Conversation::save(const std::string& path, const Settings& settings,
 }
 
 SavedConversation Conversation::load(const std::string& path) {
-  SavedConversation saved;
-  try {
-    saved = read_conversation(path);
-  } catch (const Error& error) {
-    const std::string line = error.what();
-    if (error.code != Exit::bad_file) throw;
-    fail(error.code, "{} is not a saved conversation{}", path,
-         line.starts_with(path) ? line.substr(path.size()) : ": " + line);
-  }
+  SavedConversation saved = read_saved_conversation(path);
   set_messages(std::exchange(saved.messages, {}));
   own_files_.push_back(path);
   return saved;

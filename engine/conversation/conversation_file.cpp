@@ -58,6 +58,17 @@ SavedConversation read_conversation(const std::string& path) {
   return out;
 }
 
+SavedConversation read_saved_conversation(const std::string& path) {
+  try {
+    return read_conversation(path);
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    if (error.code != Exit::bad_file) throw;
+    fail(error.code, "{} is not a saved conversation{}", path,
+         line.starts_with(path) ? line.substr(path.size()) : ": " + line);
+  }
+}
+
 void write_conversation(const std::string& path, const SavedConversation& conversation) {
   Written list = Written::array();
   for (const ChatMessage& m : conversation.messages) {

@@ -22,6 +22,8 @@ struct SavedConversation {
 
 // Throws Error(io), and Error(bad_file) that names the place in the file.
 SavedConversation read_conversation(const std::string& path);
+// The same; Error(bad_file) also says that the file is not a saved conversation.
+SavedConversation read_saved_conversation(const std::string& path);
 
 // Writes one line. The old file stays intact until the new one is complete. Throws Error(io).
 void write_conversation(const std::string& path, const SavedConversation& conversation);

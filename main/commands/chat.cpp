@@ -46,11 +46,8 @@ std::string history_file(const ChatFlags& flags) {
 void choose_saved_model(ChatFlags& flags) {
   std::string& model = flags.generation.model.engine.model;
   if (flags.resume.empty() || flags.model_flag.typed() || flags.hub_flag.typed()) return;
-  std::string name;
-  try {
-    name = read_conversation(flags.resume).model;
-  } catch (const Error&) {  // begin() reports it
-  }
+  expect_conversation(flags.resume);  // before another model is opened for nothing
+  const std::string name = read_saved_conversation(flags.resume).model;
   if (name.empty() || name == "(bundled)") return;
   const std::string path = path_of_saved_model(name);
   if (path.empty() && model.empty())

@@ -18,6 +18,8 @@
 namespace chaski {
 
 ConversationModel model_of(const Engine& engine);
+// Throws Error(usage) if the file is a model or a KV cache.
+void expect_conversation(const std::string& path);
 // The file or folder of a model that a conversation was saved with; empty: it is not here.
 std::string path_of_saved_model(const std::string& name);
 

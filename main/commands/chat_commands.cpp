@@ -321,8 +321,7 @@ void Chat::save(const std::string& path) {
   }
 }
 
-void Chat::load(const std::string& path) {
-  if (path.empty()) fail(Exit::usage, "/load expects a file");
+void expect_conversation(const std::string& path) {
   if (std::error_code none;
       !std::filesystem::exists(path, none) && !find_model(path, NameMatch::whole).path.empty())
     fail(Exit::usage, "{0} is a model, expected a saved conversation; /model {0} changes the model",
@@ -330,6 +329,11 @@ void Chat::load(const std::string& path) {
   if (Session::is_saved(path))
     fail(Exit::usage, "{} holds a KV cache, expected the conversation that it belongs to{}", path,
          path.ends_with(kStatesEnding) ? ", " + without_ending(path) : "");
+}
+
+void Chat::load(const std::string& path) {
+  if (path.empty()) fail(Exit::usage, "/load expects a file");
+  expect_conversation(path);
   // After /model the grammar of the flags may not fit: that is an error before anything changes.
   if (first_rules_) speaker_.model->grammar(first_rules_);
   const SavedConversation saved = conversation_.load(path);

@@ -341,6 +341,10 @@ TEST_CASE("cli/chat --resume: without -m the model that the conversation was sav
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   write_file(talk, json{{"model", pipe}, {"messages", json::array()}}.dump());
   check_one_line(chat({"--resume", talk}, "A cat.\n"), 5, "which is not on this machine");
+  // A damaged conversation is refused before the built-in model is opened in its place.
+  const Outcome damaged =
+      chat({"--resume", write_file(folder / "damaged", "{\"messages\":[")}, "A cat.\n");
+  check_one_line(damaged, 3, "damaged is not a saved conversation: byte ");
   // The built-in model has no file.
   CHECK(chat({}, "A dog.\n/save " + folder / "own\n").status == 0);
   CHECK(saved_model(folder / "own") == "(bundled)");
