@@ -120,14 +120,19 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
   uint64_t bytes = 0;
   for (size_t i = 0; i < one.size(); ++i) bytes += uint64_t(one[i]) * states.pools[i].page_bytes;
   int64_t contexts = std::max<int64_t>(kContexts, o.sessions);
-  // ulimit -v limits addresses, so reserve few of them then.
-  if (const auto left = available_addresses(); left && uint64_t(contexts) * bytes > *left / 2)
+  // ulimit -v limits addresses, so few of them are reserved then; without --ctx perhaps for less
+  // than a context.
+  double share = 1;
+  if (const auto left = available_addresses(); left && uint64_t(contexts) * bytes > *left / 2) {
     contexts = std::max(o.sessions, 1);
+    if (o.context == 0) share = std::min(1.0, double(*left / 2) / double(bytes));
+  }
   std::vector<int64_t> pages;
   for (size_t i = 0; i < one.size(); ++i) {
     const uint64_t page = std::max<size_t>(states.pools[i].page_bytes, 1);
     const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
-    pages.push_back(whole_groups(std::min(contexts * one[i], most)));
+    const double wanted = double(contexts * one[i]) * (states.pools[i].recurrent ? 1 : share);
+    pages.push_back(whole_groups(std::min(std::max(int64_t(wanted), int64_t(1)), most)));
   }
   if (o.most_state_bytes > 0) limit_pages(states, o.most_state_bytes, one, pages);
   return pages;
