@@ -266,7 +266,7 @@ bool can_store(const std::string& cache) {
     const AtomicFile not_kept(cache, Permissions::owner_only);
     return true;
   } catch (const Error& error) {
-    put_error(std::string(error.what()) + ": the prompt is not stored");
+    put_loud_notice(std::string(error.what()) + ": the prompt is not stored");
     return false;
   }
 }
@@ -316,7 +316,7 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
     session.save(cache);
   } catch (const Error& error) {  // the answer does not need the file
     if (error.code != Exit::io) throw;
-    put_error(std::string(error.what()) + ": the prompt is not stored");
+    put_loud_notice(std::string(error.what()) + ": the prompt is not stored");
   }
   return known;
 }

@@ -219,7 +219,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, GenerateOptions 
   if (options.rules) compiled = model->grammar(options.rules), options.grammar = compiled.get();
   // Said before the answer costs time, also with --quiet.
   const auto put_not_stored = [](const std::string& why) {
-    put_error(why + ": the answer is not stored");
+    put_loud_notice(why + ": the answer is not stored");
   };
   if (!answers) {
     if (!answers_fault.empty()) put_not_stored(std::exchange(answers_fault, ""));

@@ -117,8 +117,10 @@ void put_state(std::string_view line) {
   if (!quiet) put_line(stderr_is_terminal() ? dimmed(escaped(line)) : escaped(line));
 }
 
+void put_loud_notice(std::string_view line) { put_message("chaski: note: " + std::string(line)); }
+
 void put_notice(std::string_view line) {
-  if (!quiet) put_message("chaski: note: " + std::string(line));
+  if (!quiet) put_loud_notice(line);
 }
 
 void put_error(std::string_view line) { put_message("chaski: error: " + std::string(line)); }

@@ -25,6 +25,9 @@ void put_note(std::string_view line);
 void put_notice(std::string_view line);
 // "chaski: error: " and the line, for errors after which the program continues.
 void put_error(std::string_view line);
+// put_notice() also after be_quiet(): the exit status is 0, but something that was asked for is not
+// done.
+void put_loud_notice(std::string_view line);
 // The last line of a command: what it did. Not after be_quiet().
 void put_summary(std::string_view line);
 // A line about the state of a chat, dim on a terminal. Not after be_quiet().
