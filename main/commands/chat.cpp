@@ -225,7 +225,10 @@ void Chat::reply(bool to_question, const std::string& repeated) {
     take_event(event, view);
   };
   try {
-    show_answer(conversation_.answer(speaker_.options, to_question, generate, on_event), view);
+    Answer answer = conversation_.answer(speaker_.options, to_question, generate, on_event);
+    const bool nothing = interactive_ && answer.result.finish == Finish::interrupted && !begun;
+    show_answer(std::move(answer), view, nothing);
+    if (nothing) put_stopped_before(repeated);
     sent_.clear();
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
@@ -267,6 +270,19 @@ void Chat::put_turn_after_error(bool begun, const std::string& repeated) {
   bring_back(repeated);
 }
 
+// Ctrl-C before the first token of an answer: perhaps the question is too long. A tool's result,
+// and the beginning of an answer that was to go on, stay.
+void Chat::put_stopped_before(const std::string& repeated) {
+  const auto& messages = conversation_.messages();
+  const bool to_question =
+      messages.back().content.empty() && messages[messages.size() - 2].role == "user";
+  if (!to_question)
+    return put_notice("stopped before the answer began: /undo removes the question");
+  conversation_.drop_question();
+  put_notice("stopped before the answer began: the question is removed, and Up brings it back");
+  bring_back(repeated);
+}
+
 // A message was removed: Up shows its text, and its files are sent with the next one.
 void Chat::bring_back(const std::string& repeated) {
   if (!repeated.empty()) editor_.remember(repeated);
@@ -296,9 +312,9 @@ void Chat::take_event(const AnswerEvent& event, AnswerView& view) {
         "(in a chat: /set dry-multiplier 0.8)");
 }
 
-void Chat::show_answer(Answer answer, AnswerView& view) {
+// `nothing`: Ctrl-C came before its first token.
+void Chat::show_answer(Answer answer, AnswerView& view, bool nothing) {
   GenerateResult& result = answer.result;
-  const bool nothing = interactive_ && result.finish == Finish::interrupted && answer.text.empty();
   const bool json = flags_.json.any();
   if (!json && !nothing) view.end(answer.calls.empty() || answer.damaged);
   thought_ = json ? "" : answer.thought;
@@ -314,7 +330,6 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
     put(calls_json(answer.calls).dump() + "\n");
   }
   report_end(result);
-  if (nothing) put_notice("stopped before the answer began: the question stays, /undo removes it");
 }
 
 void Chat::report_end(const GenerateResult& result) {
