@@ -19,17 +19,18 @@ namespace {
 struct Mixture {
   std::string_view name;
   Format base;
+  int file_type;
 };
 constexpr std::array kMixtures = {
-    Mixture{"Q2_K", Format::q2_k},     Mixture{"Q2_K_S", Format::q2_k},
-    Mixture{"Q3_K_S", Format::q3_k},   Mixture{"Q3_K_M", Format::q3_k},
-    Mixture{"Q3_K_L", Format::q3_k},   Mixture{"IQ4_XS", Format::iq4_xs},
-    Mixture{"IQ4_NL", Format::iq4_nl}, Mixture{"Q4_0", Format::q4_0},
-    Mixture{"Q4_K_S", Format::q4_k},   Mixture{"Q4_K_M", Format::q4_k},
-    Mixture{"Q4_1", Format::q4_1},     Mixture{"Q5_0", Format::q5_0},
-    Mixture{"Q5_K_S", Format::q5_k},   Mixture{"Q5_K_M", Format::q5_k},
-    Mixture{"Q5_1", Format::q5_1},     Mixture{"Q6_K", Format::q6_k},
-    Mixture{"Q8_0", Format::q8}};
+    Mixture{"Q2_K", Format::q2_k, 10},     Mixture{"Q2_K_S", Format::q2_k, 21},
+    Mixture{"Q3_K_S", Format::q3_k, 11},   Mixture{"Q3_K_M", Format::q3_k, 12},
+    Mixture{"Q3_K_L", Format::q3_k, 13},   Mixture{"IQ4_XS", Format::iq4_xs, 30},
+    Mixture{"IQ4_NL", Format::iq4_nl, 25}, Mixture{"Q4_0", Format::q4_0, 2},
+    Mixture{"Q4_K_S", Format::q4_k, 14},   Mixture{"Q4_K_M", Format::q4_k, 15},
+    Mixture{"Q4_1", Format::q4_1, 3},      Mixture{"Q5_0", Format::q5_0, 8},
+    Mixture{"Q5_K_S", Format::q5_k, 16},   Mixture{"Q5_K_M", Format::q5_k, 17},
+    Mixture{"Q5_1", Format::q5_1, 9},      Mixture{"Q6_K", Format::q6_k, 18},
+    Mixture{"Q8_0", Format::q8, 7}};
 
 // Other names of llama-quantize. They are in capitals: q4_k is the format.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
@@ -205,6 +206,17 @@ std::vector<std::string> types_and_mixtures() {
 }
 
 bool is_written(Format format) { return can_encode(format); }
+
+int file_type_of(std::string_view mixture, std::optional<Format> otherwise) {
+  constexpr std::pair<Format, int> kTypes[] = {
+      {Format::f32, 0},     {Format::f16, 1},   {Format::q4_0, 2},  {Format::q4_1, 3},
+      {Format::q8, 7},      {Format::q5_0, 8},  {Format::q5_1, 9},  {Format::q3_k, 11},
+      {Format::q4_k, 14},   {Format::q5_k, 16}, {Format::q6_k, 18}, {Format::iq4_nl, 25},
+      {Format::iq4_xs, 30}, {Format::bf16, 32}};
+  if (const Mixture* const known = mixture_named(mixture)) return known->file_type;
+  const auto at = std::ranges::find(kTypes, otherwise, &std::pair<Format, int>::first);
+  return at == std::end(kTypes) ? -1 : at->second;
+}
 
 std::optional<Format> base_of_mixture(std::string_view name) {
   const Mixture* mixture = mixture_named(name);

@@ -21,6 +21,10 @@ bool is_written(Format format);
 // be in small letters. Those without are formats of chaski in small letters.
 std::optional<Format> base_of_mixture(std::string_view name);
 
+// The number of a mixture in GGUF's general.file_type. For another name, that of `otherwise`, the
+// format of all matrices. -1: none.
+int file_type_of(std::string_view mixture, std::optional<Format> otherwise = {});
+
 // The formats of a mixture for this model: llama.cpp's if `type` is a GGUF format (with blocks of
 // 32 columns if those of 256 do not fit), else chaski's of about as many bits. `calibrated`: as
 // with an imatrix. Nothing for a name that is no mixture.

@@ -59,6 +59,11 @@ void make_encoders(WeightJobs& jobs, const QuantizeOptions& options, const std::
 // What the file says about how it was made.
 void put_settings(const QuantizeOptions& options, Metadata& meta) {
   meta.set_str("quantize.type", std::string(info(options.type).name));
+  if (options.file_type >= 0)
+    meta.set("gguf.general.file_type",
+             {ValueType::u32, ValueType::i64, int64_t(options.file_type)});
+  else
+    meta.erase("gguf.general.file_type");  // that of the source
   if (options.feedbacks)
     meta.set_str("quantize.method", options.method == RoundingMethod::gptq ? "gptq" : "auto");
   if (options.awq) meta.set_str("quantize.method", options.feedbacks ? "awq+gptq" : "awq");

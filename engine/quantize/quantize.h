@@ -25,6 +25,7 @@ struct QuantizeOptions {
   int threads = 0;
   std::string tokenizer;
   std::optional<double> keep_above;  // none: usual_keep_above(type)
+  int file_type = -1;                // GGUF's general.file_type; -1: the model has none
   Recipe recipe;                     // overrides all other rules for the tensors it names
   // Weights the errors, column by column; null: all count equally.
   const Calibration* calibration = nullptr;

@@ -57,9 +57,9 @@ std::vector<std::string> most_common(const std::map<std::string, uint64_t>& byte
   return most;
 }
 
-// The name of a GGUF file's mixture, else the format with the most bytes. chaski keeps the key when
-// it writes a model in other formats. So the mixture counts only if its own format is one of the
-// two with the most bytes: q4_k for q4_k_m.
+// The name of a GGUF file's mixture, else the format with the most bytes. Programs that write a
+// model in other formats may keep the key. So the mixture counts only if its own format is one of
+// the two with the most bytes: q4_k for q4_k_m.
 std::string format_of(const Metadata& meta, const std::string& path,
                       const std::map<std::string, uint64_t>& bytes) {
   const std::vector<std::string> most = most_common(bytes);

@@ -423,6 +423,9 @@ int quantize(QuantizeFlags& flags) {
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source);
+  if (!flags.has_budget())
+    flags.options.file_type = flags.recipe.empty() ? file_type_of(flags.type, flags.options.type)
+                                                   : file_type_of(flags.recipe);
   if (flags.dry_run) {
     if (!flags.has_budget()) put_dry_run(flags, model.source);
     drop_unfinished_measurements(calibration_flags(flags));

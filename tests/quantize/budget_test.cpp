@@ -358,6 +358,19 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
     const Outcome story = chaski_run({"run", "-m", folder / "m.gguf", "-p", "Once", "-n", "3"});
     CHECK_MESSAGE(story.status == 0, story.err);
   }
+  // The mixture's number, in the type that other programs expect: 4 is u32.
+  const auto number_of = [&](const Arguments& more) {
+    formats_of(more);
+    const std::string file = read_file(folder / "m.gguf"), key = "general.file_type";
+    const size_t at = file.find(key);
+    if (at == file.npos) return -1;
+    CHECK(file[at + key.size()] == 4);
+    return int(file[at + key.size() + 4]);
+  };
+  const std::string recipe = write_file(folder / "q6_k", ".* = q4_0\n");
+  CHECK(number_of({"Q4_K_M"}) == 15);
+  CHECK(number_of({"q8"}) == 7);
+  CHECK(number_of({"q4_0", "--recipe", recipe}) == -1);
   check_one_line(chaski_run({"quantize", kStory, folder / "n.gguf", "q4"}), 2,
                  "q4 is chaski's own format, expected one that GGUF files have (");
   // Types that chaski reads only name the mixture with the nearest number of bits.
