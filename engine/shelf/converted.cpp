@@ -410,7 +410,9 @@ bool ConvertedModel::fits() {
 
 bool ConvertedModel::lock(const std::function<void()>& waits) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds kMostWait(3);  // without a write of the other process
+  // Without a write of the other process. It converts the model in memory before the first one,
+  // on a busy machine at 50 MB/s.
+  const auto most_wait = std::chrono::seconds(3 + bytes_ / 50'000'000);
   const std::string path = converted_folder() + "/" + digits_of(path_) + kLockEnding;
   std::error_code error;
   if (fs::create_directories(converted_folder(), error))  // the models may be private
@@ -420,7 +422,7 @@ bool ConvertedModel::lock(const std::function<void()>& waits) {
     return false;
   };
   if (error) return refuse(error.message());
-  Clock::time_point until = Clock::now() + kMostWait;
+  Clock::time_point until = Clock::now() + most_wait;
   std::string unfinished = state_of_unfinished();
   for (bool waited = false;;) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -433,7 +435,7 @@ bool ConvertedModel::lock(const std::function<void()>& waits) {
       }
       if (!std::exchange(waited, true) && waits) waits();
       if (std::string now = state_of_unfinished(); now != unfinished)
-        unfinished = std::move(now), until = Clock::now() + kMostWait;
+        unfinished = std::move(now), until = Clock::now() + most_wait;
       if (Clock::now() > until) {
         ::close(fd);
         why_not_ = "another process is converting it";
