@@ -79,10 +79,12 @@ std::string one_of(const std::vector<std::string>& names) {
 
 std::string expected_names(std::string_view name, const std::vector<std::string>& known) {
   if (known.size() == 1) return known[0];
-  if (known.size() > kMostListed)
-    return fmt::format("one of {} known ones (nearest: {})", known.size(),
-                       nearest_name(name, known));
-  return fmt::format("{} (nearest: {})", one_of(known), nearest_name(name, known));
+  const std::string nearest = nearest_name(name, known),
+                    all = known.size() > kMostListed
+                              ? fmt::format("one of {} known ones", known.size())
+                              : one_of(known);
+  const bool near = 2 * distance(name, nearest) <= std::max(name.size(), nearest.size());
+  return near ? fmt::format("{} (nearest: {})", all, nearest) : all;
 }
 
 }  // namespace chaski

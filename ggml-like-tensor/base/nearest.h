@@ -19,8 +19,8 @@ std::string likely_name(std::string_view name, const std::vector<std::string>& k
 // "a, b or c"; `names` is not empty.
 std::string one_of(const std::vector<std::string>& names);
 
-// "a, b or c (nearest: b)": what was expected instead of `name`. If there are more than 30 names,
-// only the nearest is named.
+// "a, b or c (nearest: b)": what was expected instead of `name`. Without the nearest if more than
+// half of it differs. More than 48 names are only counted.
 std::string expected_names(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace chaski
