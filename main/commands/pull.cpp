@@ -42,6 +42,11 @@ bool is_named_as_model(const std::string& path) {
   return path.ends_with(".gguf") || path.ends_with(".quipu");
 }
 
+// For a model that chaski runs.
+std::string command_for(const std::string& path) {
+  return good_for(inspect_model(path, "")).starts_with("chat") ? "chat" : "run";
+}
+
 int pull(PullFlags& flags) {
   for (char& c : flags.wanted.sha256) c = char(std::tolower(static_cast<unsigned char>(c)));
   if (!flags.wanted.sha256.empty() && !is_sha256(flags.wanted.sha256))
@@ -94,7 +99,7 @@ int pull(PullFlags& flags) {
       : proven == 0
           ? std::string("only the lengths were checked, no checksums are known")
           : fmt::format("{} with a matching checksum, the others checked by length", proven),
-      refusal.empty() ? "; chaski run -m " + name : ""));
+      refusal.empty() ? fmt::format("; chaski {} -m {}", command_for(model.path), name) : ""));
   return int(Exit::done);
 }
 
