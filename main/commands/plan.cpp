@@ -53,7 +53,7 @@ std::string memory_table(const Forecast& f) {
                 "of a text of any length; the row above has it, with its copies");
   if (const std::string known = kv_loss(f.kv); !known.empty())
     text += row("KL from f16", f.kv_loss ? fmt::format("{:.2g}", f.kv_loss->kl) : "unknown",
-                fmt::format("{}; {} on four models",
+                fmt::format("{}; {} on four models with weights in f16",
                             f.kv_loss ? "measured with this model"
                                       : "for this model: run, chat and eval measure it",
                             known));

@@ -2,6 +2,7 @@
 // exporting them as GGUF. bad_folder_test.cpp has the folders that must be refused.
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "models/import/gguf/gguf.h"
 #include "models/import/hf/hf_tokenizer.h"
@@ -77,6 +78,22 @@ TEST_CASE("import/config.json: null where it means none, and -0") {
             .number("model.logit_soft_cap") == 0);
   // an absent key differs from null
   CHECK(with("\"attn_logit_softcapping\": 5.0,", "").number("model.attention_soft_cap") == 50);
+}
+
+// What it does to the frequencies is tested by gpt_oss, whose logits are transformers'.
+TEST_CASE("import/config.json: truncate of yarn is read for every architecture") {
+  for (const char* name : {"qwen3", "gemma", "gemma2", "seed_oss", "llama_gqa_untied"}) {
+    CAPTURE(name);
+    const TempFolder temp;
+    std::filesystem::copy(golden("models/") + name, temp.path,
+                          std::filesystem::copy_options::recursive);
+    nlohmann::json config = nlohmann::json::parse(read_file(temp / "config.json"));
+    for (const bool truncate : {false, true}) {
+      config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"truncate", truncate}};
+      write_file(temp / "config.json", config.dump());
+      CHECK(import_model(temp.path).meta.boolean("model.rope_truncate", true) == truncate);
+    }
+  }
 }
 
 // gemma3 as the language model of a model that also reads images, under both names that occur.
