@@ -108,10 +108,11 @@ OrderedJson repeatable(const std::string& text, const std::string& id) {
 class BatchRun {
  public:
   BatchRun(const BatchFlags& flags, int jobs, std::shared_ptr<ServedModel> served,
-           const std::atomic<bool>& interrupt)
+           Interruption& interruption)
       : flags_(flags),
         jobs_(jobs),
-        interrupt_(interrupt),
+        interruption_(interruption),
+        interrupt_(interruption.requested()),
         served_(std::move(served)),
         inbox_(served_->model, 0, 0),
         key_(key_of(*served_)),
@@ -300,6 +301,7 @@ class BatchRun {
         output_.write(at->first, at->second);
       } catch (...) {
         out_failed_ = true;  // before another job gets the lock and writes after it
+        interruption_.request();  // no other answer can be written
         throw;
       }
       std::erase(order_, at->first);
@@ -366,7 +368,8 @@ class BatchRun {
 
   const BatchFlags& flags_;
   const int jobs_;
-  const std::atomic<bool>& interrupt_;
+  Interruption& interruption_;
+  const std::atomic<bool>& interrupt_;  // its flag
   const std::shared_ptr<ServedModel> served_;
   Inbox inbox_;
   const std::string key_;
@@ -409,14 +412,14 @@ int batch(BatchFlags& flags) {
   const auto served = std::make_shared<ServedModel>();
   served->chat_template = template_of(flags.chat_template);
   int jobs = flags.jobs == "auto" ? 0 : std::stoi(flags.jobs);
-  const Interruption interruption(Interruption::Scope::program);
+  Interruption interruption(Interruption::Scope::program);
   served->model = open_for(generation, jobs);
   served->name = served_name(generation.model.engine.model);
   served->defaults.request = generation.generate;
   served->defaults.request.context_policy = context_policy_of(generation.context_policy);
   served->defaults.random_seed = false;
   served->defaults.thinks = flags.think == "on";
-  const bool all_right = BatchRun(flags, jobs, served, interruption.requested()).answer_all_lines();
+  const bool all_right = BatchRun(flags, jobs, served, interruption).answer_all_lines();
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
   return int(all_right ? Exit::done : Exit::failed_lines);
 }

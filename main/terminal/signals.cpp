@@ -118,6 +118,10 @@ Interruption::~Interruption() { scope_now = Scope::nothing; }
 const std::atomic<bool>& Interruption::requested() const { return requested_flag; }
 int Interruption::signal() const { return last_signal; }
 int Interruption::descriptor() const { return request_descriptor; }
+void Interruption::request() {
+  requested_flag = true;
+  ::eventfd_write(request_descriptor, 1);
+}
 void Interruption::reset() {
   last_signal = 0;
   requested_flag = false;

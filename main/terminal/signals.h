@@ -25,6 +25,7 @@ class Interruption {
   // Readable while requested() is true. For poll(): a signal just before poll(), or in another
   // thread, does not end poll() itself. -1 before handle_signals().
   int descriptor() const;
+  void request();  // sets the flag as a signal does
   void reset();
 };
 
