@@ -104,13 +104,19 @@ void Conversation::set_system(const std::string& text) {
   if (!text.empty()) messages_.insert(messages_.begin(), {"system", system_});
 }
 
+std::vector<ChatMessage> Conversation::all_messages() const {
+  std::vector<ChatMessage> all = messages_;
+  all.insert(all.begin() + (has_system() ? 1 : 0), dropped_.begin(), dropped_.end());
+  return all;
+}
+
 void Conversation::clear() {
-  messages_.clear();
+  messages_.clear(), dropped_.clear();
   if (!system_.empty()) messages_.push_back({"system", system_});
 }
 
 void Conversation::set_messages(std::vector<ChatMessage> messages) {
-  messages_ = std::move(messages);
+  messages_ = std::move(messages), dropped_.clear();
   system_ = has_system() ? messages_[0].content : "";
 }
 
@@ -170,6 +176,10 @@ std::string Conversation::take_back() {
   return question;
 }
 
+bool Conversation::is_first_question() const {
+  return std::ranges::count(messages_, "user", &ChatMessage::role) == 1;
+}
+
 // The prompt of the next answer, with the oldest turns dropped if they have no room.
 std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options,
                                                   const OnAnswerEvent& on_event) {
@@ -196,8 +206,9 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
     throw ContextOverflow(
         fmt::format("the conversation with this question has {} tokens, but the context holds {} "
                     "and the answer needs room: give --ctx N for a larger context if the model "
-                    "supports it, or --context-policy shift",
-                    whole, model_->context_length),
+                    "supports it{}",
+                    whole, model_->context_length,
+                    is_first_question() ? "" : ", or --context-policy shift"),
         whole, model_->context_length, false);
   on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});
   return prompt;
@@ -215,9 +226,10 @@ size_t Conversation::drop_turns(std::vector<TokenId>& prompt) {
     prompt = render(kept, true);
   }
   if (int(prompt.size()) >= model_->context_length) return 0;
-  const size_t dropped = messages_.size() - kept.size();
+  const auto dropped = ptrdiff_t(messages_.size() - kept.size());
+  dropped_.insert(dropped_.end(), messages_.begin() + first, messages_.begin() + first + dropped);
   messages_ = std::move(kept);
-  return dropped;
+  return size_t(dropped);
 }
 
 // How many tokens a shift in the middle of an answer keeps: the ones that this conversation has in
@@ -433,8 +445,8 @@ void Conversation::expect_can_save(const std::string& path) const {
   const auto same = [](const ChatMessage& a, const ChatMessage& b) {
     return a.role == b.role && a.content == b.content;
   };
-  if (saved.size() > messages_.size() ||
-      !std::equal(saved.begin(), saved.end(), messages_.begin(), same))
+  const std::vector<ChatMessage> all = all_messages();
+  if (saved.size() > all.size() || !std::equal(saved.begin(), saved.end(), all.begin(), same))
     fail(Exit::usage,
          "{}: the file holds another conversation, expected another name, or load this file first",
          path);
@@ -443,7 +455,7 @@ void Conversation::expect_can_save(const std::string& path) const {
 void Conversation::save(const std::string& path, const Settings& settings,
                         const std::string& model) {
   expect_can_save(path);
-  write_conversation(path, {messages_, settings, model});
+  write_conversation(path, {all_messages(), settings, model});
   own_files_.push_back(path);
 }
 

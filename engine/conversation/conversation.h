@@ -69,6 +69,8 @@ class Conversation {
   const ChatTemplate& format() const { return format_; }
   const ToolCalling& tool_calling() const { return tool_calling_; }
   const std::vector<ChatMessage>& messages() const { return messages_; }
+  // Also those that a full context has dropped, after the system message.
+  std::vector<ChatMessage> all_messages() const;
   // The tokens of the conversation without a generation prompt.
   std::vector<TokenId> tokens() const;
   // The same with a generation prompt: what the next answer is generated after, if it fits.
@@ -115,8 +117,8 @@ class Conversation {
   // Throws Error(usage) if `path` is a file that is not an earlier state of this conversation: a
   // mistyped name must not overwrite a model or another conversation.
   void expect_can_save(const std::string& path) const;
-  // Writes messages, settings and the name of the model to a file. Throws what expect_can_save()
-  // throws, and Error(io).
+  // Writes all_messages(), settings and the name of the model to a file. Throws what
+  // expect_can_save() throws, and Error(io).
   void save(const std::string& path, const Settings& settings, const std::string& model);
   // Replaces the messages by those of a file and returns the rest of it. Throws
   // Error(io | bad_file).
@@ -128,6 +130,7 @@ class Conversation {
   void constrain(std::span<const TokenId> prompt, GenerateOptions& options) const;
   std::vector<TokenId> fitting_prompt(const GenerateOptions& options,
                                       const OnAnswerEvent& on_event);
+  bool is_first_question() const;
   // Returns how many messages it dropped; 0 if that does not make enough room.
   size_t drop_turns(std::vector<TokenId>& prompt);
   int kept_by_shift(std::span<const TokenId> prompt) const;
@@ -150,7 +153,7 @@ class Conversation {
   ChatTemplate format_;
   ToolCalling tool_calling_;
   std::string system_;
-  std::vector<ChatMessage> messages_;
+  std::vector<ChatMessage> messages_, dropped_;
   std::vector<std::string> own_files_;  // saved or loaded by this object
   bool rewriting_reported_ = false;
 };

@@ -265,9 +265,11 @@ void Chat::put_files_back() {
 }
 
 void Chat::history(const std::string&) {
-  if (conversation_.messages().empty()) fail(Exit::usage, "there is no message yet");
-  for (const ChatMessage& message : conversation_.messages())
-    put_transcript(message, std::string::npos, put_note);
+  const std::vector<ChatMessage> all = conversation_.all_messages();
+  if (all.empty()) fail(Exit::usage, "there is no message yet");
+  for (const ChatMessage& message : all) put_transcript(message, std::string::npos, put_note);
+  if (const size_t dropped = all.size() - conversation_.messages().size(); dropped > 0)
+    put_note(fmt::format("{} of these are no longer in the context", dropped));
 }
 
 // The last questions and answers of a conversation that is continued.
@@ -301,7 +303,7 @@ void Chat::save(const std::string& path) {
   conversation_.expect_can_save(path);
   expect_kv_file(states);
   conversation_.save(path, changed_, lasting_name());
-  put_note(fmt::format("{} in {}", counted(conversation_.messages().size(), "message"), path));
+  put_note(fmt::format("{} in {}", counted(conversation_.all_messages().size(), "message"), path));
   for (const AttachedFile& file : files_)
     put_note(file.path + " is not saved, because it is sent with the next message");
   // The session may hold more than the conversation: thinking, and what was removed from it.

@@ -82,6 +82,17 @@ TEST_CASE(
   const Outcome shift = lines({"-c", "128", "--ignore-end"}, questions);
   CHECK_MESSAGE(shift.status == 0, shift.err);
   CHECK(shift.error_says("oldest messages are dropped"));
+  // What the context dropped is still saved and shown.
+  const std::string whole = folder / "whole";
+  const Outcome kept = lines({"-c", "128", "--ignore-end"},
+                             "A dog.\n" + questions + "/history\n/save " + whole + "\n");
+  CHECK_MESSAGE(kept.error_says(" of these are no longer in the context"), kept.err);
+  CHECK_MESSAGE(kept.error_says("14 messages in " + whole), kept.err);
+  const json all = json::parse(read_file(whole))["messages"];
+  REQUIRE(all.size() == 14);
+  CHECK(all[0]["content"] == "A dog.");
+  CHECK(lines({"-c", "128", "--ignore-end", "--resume", whole}, "/save " + whole + "\n")
+            .error_says("14 messages in "));
 }
 
 TEST_CASE("cli/chat /set: wrong values change nothing and say what is expected") {
