@@ -81,6 +81,8 @@ Action declare_tokenize(Flags parser) {
   declare_model(parser, flags->model);
   declare_tokenizer(parser, flags->tokenizer);
   flags->prompt.declare(parser);
+  flags->prompt.declare_pipe(parser);
+  flags->prompt.keeps_line_end = true;
   flags->prompt.declare_special(parser);
   flags->decode_flag = parser.add("--decode", flags->decode, "convert token ids to text")
                            .within(0, std::numeric_limits<int>::max())

@@ -183,7 +183,8 @@ class CommandWords {
     if (!first && flag.get_items_expected_max() <= 1) {
       if (value && *value != before->second) {
         // A prompt that is dropped is a question that gets no answer: that is said without -v.
-        auto& notes = flag.get_name() == "--prompt" ? notes_ : replacements_;
+        const bool is_text = flag.get_name() == "--prompt" || flag.get_name() == "--system";
+        auto& notes = is_text ? notes_ : replacements_;
         notes.push_back(fmt::format("{} is given again: {:.60} replaces {:.60}", flag.get_name(),
                                     escaped(*value), escaped(before->second)));
         out_[places_.at(flag.get_name())] = before->second = *value;
@@ -284,7 +285,8 @@ std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
   ListedFlag& help = all->manual.flags.emplace_back();
   help.names = {"-h", "--help"};
   help.help = "print this help";
-  flags.add_switch("-q,--quiet", all->quiet, "print only errors");
+  flags.add_switch("-q,--quiet", all->quiet,
+                   "print errors, but no notes except about a cache that cannot be written");
   all->action = command.declare(std::move(flags));
   return all;
 }

@@ -333,9 +333,10 @@ std::string without_escapes(const std::string& text) {
 void PromptFlags::declare(Flags& flags) {
   text_flag = flags.add("-p,--prompt", text, "the input text").type("TEXT");
   file_flag = flags
-                  .add("-f,--file", file,
+                  .add("-f,--file", files,
                        "read the input text from FILE, after the text of -p; -: from standard "
-                       "input (default: standard input)")
+                       "input (default: standard input). Several are joined")
+                  .one_each()
                   .not_empty("a file")
                   .type("FILE");
   flags.add_switch("-e,--escape", escape,
@@ -375,28 +376,38 @@ Spelled PromptFlags::spelled(const Tokenizer& tokenizer, const std::string& text
   return Spelled::text;
 }
 
+bool PromptFlags::names_standard_input() const { return std::ranges::count(files, "-") > 0; }
+
 bool PromptFlags::reads_standard_input() const {
-  if (file_flag.given() && file == "-") return true;
+  if (names_standard_input()) return true;
   if (stdin_is_terminal() || pipe == "no") return false;
   return !given() || (!pipe.empty() && standard_input_is_open());
 }
 
 std::string PromptFlags::without_line_end(std::string text) const {
-  if (!pipe.empty() && text.ends_with('\n')) text.pop_back();
-  if (!pipe.empty() && text.ends_with('\r')) text.pop_back();
+  if (pipe.empty() || keeps_line_end) return text;
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
   return text;
 }
 
 std::optional<std::string> PromptFlags::read() const {
   std::vector<std::string> parts;
   if (text_flag.given()) parts.push_back(escape ? without_escapes(text) : text);
-  if (file_flag.given() && file != "-") parts.push_back(without_line_end(read_text(file)));
+  std::optional<size_t> place;  // of standard input
+  for (const std::string& file : files)
+    if (file != "-")
+      parts.push_back(without_line_end(read_text(file)));
+    else if (!place)
+      place = parts.size();
   if (reads_standard_input()) {
-    if (given() && file != "-" && !standard_input_is_ready(kMostSilence))
+    if (given() && !names_standard_input() && !standard_input_is_ready(kMostSilence))
       put_notice(
           "waiting for standard input, which is joined with -p and -f (--pipe no ignores it)");
     std::string piped = without_line_end(read_text(""));
-    if (!piped.empty()) parts.insert(pipe == "first" ? parts.begin() : parts.end(), piped);
+    if (pipe == "first") place = 0;
+    if (!piped.empty())
+      parts.insert(parts.begin() + ptrdiff_t(place.value_or(parts.size())), piped);
   }
   if (parts.empty()) return std::nullopt;
   std::erase(parts, "");

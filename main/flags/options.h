@@ -66,28 +66,31 @@ TemplateChoice template_of(const std::string& given);
 
 // Text from -p, -f or standard input: run, chat, tokenize, eval, compare.
 struct PromptFlags {
-  std::string text, file;
+  std::string text;
+  std::vector<std::string> files;
   std::string pipe;            // "last", "first" or "no"; empty: the command has no --pipe
+  bool keeps_line_end = false;  // whether the last line end of a pipe or file is part of the text
   bool escape = false;         // whether \n in the text is a line end
   bool parse_special = false;  // whether a control token spelled in the text is that token
   Flag text_flag, file_flag;
 
   void declare(Flags& flags);
-  // Declares --pipe. Standard input is then joined with -p and -f, and the last line end of a pipe
-  // or file is not part of the text.
+  // Declares --pipe. Standard input is then joined with -p and -f, and without keeps_line_end the
+  // last line end of a pipe or file is not part of the text.
   void declare_pipe(Flags& flags);
   // Declares --parse-special.
   void declare_special(Flags& flags);
   // What such a token is read as. Prints a note if that is text.
   Spelled spelled(const Tokenizer& tokenizer, const std::string& text) const;
-  // The texts of -p, -f and standard input that there are, with an empty line between two. Without
-  // --pipe, standard input is read only if there is neither -p nor -f. Returns nothing if no text
-  // is given, and standard input is a terminal or empty.
+  // The texts of -p, each -f and standard input that there are, with an empty line between two.
+  // Without --pipe, standard input is read only if there is neither -p nor -f. Returns nothing if
+  // no text is given, and standard input is a terminal or empty.
   std::optional<std::string> read() const;
   std::string required() const;  // like read(); throws Error(usage) instead of returning nothing
   bool given() const { return text_flag.given() || file_flag.given(); }
 
  private:
+  bool names_standard_input() const;  // -f -
   bool reads_standard_input() const;
   std::string without_line_end(std::string text) const;
 };

@@ -137,7 +137,8 @@ void refuse_unknown_model(const std::string& text, WantedModel wanted) {
   std::string advice =
       nearest.empty() ? "" : "the nearest names are " + nearest + " (chaski list shows all)";
   if (!pulled.empty())
-    advice += (nearest.empty() ? "" : "; ") + ("chaski pull NAME downloads " + pulled);
+    advice +=
+        (nearest.empty() ? "" : "; ") + ("chaski pull NAME downloads one of these: " + pulled);
   refuse_missing_model(text, advice.empty() ? "chaski pull smollm2 downloads a small one" : advice);
 }
 

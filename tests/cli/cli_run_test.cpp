@@ -57,6 +57,24 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
         text);
   CHECK(chaski_run({"run", "-m", kStory, "--temp", "0", "-n", "30"}, "Once upon a time").out ==
         text);
+  // Several files are joined, and standard input has the place of "-".
+  const std::string one = write_file(folder / "one", "Once upon"),
+                    two = write_file(folder / "two", "a time");
+  const auto tokens = [&](const Arguments& more, const std::string& typed = "") {
+    Arguments all = {"tokenize", "-m", kStory, "--ids"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = chaski_run(all, typed);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    CHECK(outcome.out.size() > 1);
+    return outcome.out;
+  };
+  CHECK(tokens({"-f", one, "-f", two}) == tokens({"-p", "Once upon\n\na time", "--pipe", "no"}));
+  CHECK(tokens({"-f", "-", "-f", two}, "Once upon") == tokens({"-f", one, "-f", two}));
+  CHECK(tokens({"-p", "Once upon"}, "a time") == tokens({"-f", one, "-f", two}));
+  check_one_line(chaski_run({"tokenize", "-m", kStory, "-f", one, two}), 2, "unexpected");
+  CHECK(chaski_run({"run", "-m", kStory, "-f", one, "-f", two, "--temp", "0", "-n", "30"}).out ==
+        chaski_run({"run", "-m", kStory, "-p", "Once upon\n\na time", "--temp", "0", "-n", "30"})
+            .out);
   CHECK(chaski_run(run_story({"-n", "0"})).out.empty());
   const std::string cut =
       chaski_run(run_story({"--temp", "0", "-n", "30", "--stop", "Lily", "--stop", "zebra"})).out;
