@@ -235,8 +235,8 @@ void Chat::reply(bool to_question, const std::string& repeated) {
     const char* const removed =
         conversation_.open_call()
             ? "; the tool's result is removed: Ctrl-C at its prompt removes the question too"
-            : "; the question is removed: /undo removes the one before, /clear starts a new "
-              "conversation";
+            : "; the question is removed, and Up brings it back: /set context-policy shift drops "
+              "old messages, /undo the question before, /clear all";
     put_error(std::string(error.what()) + (error.question_alone ? "" : removed));
     bring_back(repeated);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
@@ -352,6 +352,9 @@ void Chat::report_end(const GenerateResult& result) {
       put_notice(fmt::format("interrupted before the answer began: {} of the prompt's {} are read",
                              result.known_tokens,
                              counted(uint64_t(result.prompt_tokens), "token")));
+    else if (!interactive_ && !flags_.json.any() && result.finish == Finish::interrupted)
+      put_notice(fmt::format("the answer is interrupted after {}",
+                             counted(result.tokens.size(), "token")));
     return;
   }
   put_summary(timing_line(result, measured_bandwidth(speaker_.engine(), result),

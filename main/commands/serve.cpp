@@ -285,7 +285,8 @@ Action declare_serve(Flags parser) {
                     "request asks for it");
   parser
       .add("--embedding-model", flags->embedding_models,
-           "model for /v1/embeddings and /api/embed, as for -m; may be repeated")
+           "decoder for /v1/embeddings and /api/embed, as for -m (encoders such as BERT do not "
+           "run); may be repeated")
       .one_each()
       .not_empty("a model file or folder")
       .type("MODEL");

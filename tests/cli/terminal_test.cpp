@@ -49,6 +49,16 @@ TEST_CASE("cli/run on a terminal: Ctrl-C ends it with 130") {
   CHECK(screen.status() == 130);
 }
 
+TEST_CASE("cli/chat -p: Ctrl-C ends it with 130, and a note says that the answer is cut") {
+  Screen screen({"chat", "--device", "cpu", "-c", "4096", "-n", "4000", "--ignore-end", "-p", "A"},
+                "xterm");
+  screen.resize(200);
+  screen.until(" there ");
+  screen.type(kCtrlC);
+  screen.until("note: the answer is interrupted after ");
+  CHECK(screen.status() == 130);
+}
+
 TEST_CASE("cli/chat on a terminal: a paste of many lines is one message") {
   const TempFolder folder;
   std::string pasted;
