@@ -213,9 +213,11 @@ std::string remedy_text(const Remedy& r, const EngineOptions& o, int context) {
 std::string advice_to_map(const ModelSource& source, bool mapped, int layers) {
   std::error_code none;
   if (mapped || layers == 0 || !std::filesystem::exists(source.path, none)) return "";
-  return is_quipu(source.path)
-             ? "without --load copy the weights of a .quipu file stay in the file"
-             : "the weights of a .quipu file, which chaski convert makes, stay in the file";
+  if (is_quipu(source.path))
+    return "without --load copy the weights of a .quipu file stay in the file";
+  const std::string made = std::filesystem::path(source.path).stem().string() + ".quipu";
+  return fmt::format("the weights of a .quipu file stay in the file: chaski convert {} {}",
+                     source.path, made);
 }
 
 void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& o) {

@@ -93,8 +93,9 @@ std::string answers_line(const Answers& answers, uint64_t seed, bool all) {
   if (first.known_tokens < first.prompt_tokens) return unread_line(first);
   const double decoding = answers.seconds - first.prompt_seconds;
   std::string line =
-      fmt::format("{} answers to a prompt of {} tokens ({} read in all), {:.4g} tok/s; {} tokens",
-                  answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
+      fmt::format("{} answers to a prompt of {} ({} read in all), {:.4g} tok/s; {} tokens",
+                  answers.results.size(), counted(uint64_t(first.prompt_tokens), "token"), read,
+                  first.prompt_rate(), tokens);
   if (decoding > 0) line += fmt::format(", {:.4g} tok/s for all", double(tokens) / decoding);
   if (drafted > 0) line += fmt::format("; {} of {} draft tokens accepted", accepted, drafted);
   if (all && drafted == 0 && first.no_draft != NoDraft::other)

@@ -136,9 +136,9 @@ std::string Speaker::cut_line(const GenerateResult& result) const {
     return fmt::format("cut off by -n after {}{}", counted(result.tokens.size(), "token"), before);
   if (result.finish == Finish::full)
     return fmt::format(
-        "cut off because the context of {} tokens is full{}: --ctx N gives a larger context if the "
+        "cut off because the context of {} is full{}: --ctx N gives a larger context if the "
         "model supports it, --context-policy shift drops old tokens",
-        engine().context_length(), before);
+        counted(uint64_t(engine().context_length()), "token"), before);
   const char* whose = options.stop.empty() ? "stop text of the chat template" : "--stop text";
   return incomplete ? fmt::format("cut off by a {}{}", whose, before) : "";
 }

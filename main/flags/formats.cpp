@@ -125,6 +125,11 @@ std::string type_instead(std::string text) {
   const auto mixture = std::ranges::find(kUnwrittenMixtures, name, &Line::first);
   const auto format =
       format_named(mixture == std::end(kUnwrittenMixtures) ? name : std::string(mixture->second));
+  if (name.ends_with(".quipu") || name.ends_with(".gguf"))
+    return fmt::format(
+        "a type; if it is the output file, it comes before the type: chaski "
+        "quantize IN {} q4",
+        text);
   if (!format || is_written(*format)) return {};
   std::string nearest = "tq2_0";  // other ternary weights
   if (!name.starts_with("tq")) {
