@@ -97,16 +97,14 @@ void check_numbers(const Weights& w, const TensorSlot& slot, const Weight& numbe
            w.path, name, columns[i], i);
 }
 
-// The model of a file with these tensors. Calls take(slot, i) for the slot of the i-th tensor.
+// Calls take(slot, i) for the slot of the i-th tensor. `kind` of the model is for messages.
 template <class Take>
-std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
-                               const std::vector<const TensorInfo*>& tensors, Take take) {
-  if (!find_architecture(meta.str("general.architecture"))) refuse_unknown(meta, tensors);
-  std::unique_ptr<Model> model = model_of(meta);
+void match(Model& model, const std::string& kind, const std::string& path,
+           const std::vector<const TensorInfo*>& tensors, Take take) {
   std::unordered_map<std::string_view, size_t> found;
   for (size_t i = 0; i < tensors.size(); ++i) found.emplace(tensors[i]->name, i);
   std::set<std::string> wanted;
-  for (const TensorSlot& slot : tensors_of(*model)) {
+  for (const TensorSlot& slot : tensors_of(model)) {
     wanted.insert(slot.name);
     const auto at = found.find(slot.name);
     if (at == found.end() && slot.optional) continue;
@@ -118,13 +116,30 @@ std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
         const auto other = found.find(name);
         return other == found.end() ? nullptr : tensors[other->second];
       });
-    take(*model, slot, at->second);
+    take(slot, at->second);
   }
   for (const TensorInfo* t : tensors)
     if (!wanted.count(t->name))
       fail(Exit::bad_file, "{}: tensor {} has no place in a {} model", path, escaped(t->name),
-           meta.str("general.architecture"));
-  return model;
+           kind);
+}
+
+std::vector<const TensorInfo*> infos_of(const ModelSource& source) {
+  std::vector<const TensorInfo*> infos;
+  for (const TensorSource& t : source.tensors) infos.push_back(&t.info);
+  return infos;
+}
+std::vector<const TensorInfo*> infos_of(const Weights& weights) {
+  std::vector<const TensorInfo*> infos;
+  for (const Weight& t : weights.tensors) infos.push_back(&t.info);
+  return infos;
+}
+
+// The model of a file with these tensors.
+std::unique_ptr<Model> model_with(const Metadata& meta,
+                                  const std::vector<const TensorInfo*>& tensors) {
+  if (!find_architecture(meta.str("general.architecture"))) refuse_unknown(meta, tensors);
+  return model_of(meta);
 }
 
 }  // namespace
@@ -166,20 +181,27 @@ std::vector<TensorSlot> tensors_of(Model& model) {
 }
 
 void expect_model(const ModelSource& source) {
-  std::vector<const TensorInfo*> tensors;
-  for (const TensorSource& t : source.tensors) tensors.push_back(&t.info);
-  matched(source.meta, source.path, tensors, [](Model&, const TensorSlot&, size_t) {});
+  const auto tensors = infos_of(source);
+  match(*model_with(source.meta, tensors), source.meta.str("general.architecture"), source.path,
+        tensors, [](const TensorSlot&, size_t) {});
+}
+
+void expect_tensors(Model& model, const ModelSource& source) {
+  match(model, source.kind, source.path, infos_of(source), [](const TensorSlot&, size_t) {});
+}
+
+void bind_tensors(Model& model, const std::string& kind, const Weights& w) {
+  match(model, kind, w.path, infos_of(w), [&](const TensorSlot& slot, size_t i) {
+    *slot.weight = &w.tensors[i];
+    model.weights.push_back({slot.role, &w.tensors[i], slot.experts, slot.chosen});
+    if (slot.role == Role::outlier_columns) check_numbers(w, slot, w.tensors[i]);
+  });
+  model.bound(w.path);
 }
 
 std::unique_ptr<Model> bind_model(const Weights& w) {
-  std::vector<const TensorInfo*> tensors;
-  for (const Weight& t : w.tensors) tensors.push_back(&t.info);
-  auto model = matched(w.meta, w.path, tensors, [&](Model& m, const TensorSlot& slot, size_t i) {
-    *slot.weight = &w.tensors[i];
-    m.weights.push_back({slot.role, &w.tensors[i], slot.experts, slot.chosen});
-    if (slot.role == Role::outlier_columns) check_numbers(w, slot, w.tensors[i]);
-  });
-  model->bound(w.path);
+  std::unique_ptr<Model> model = model_with(w.meta, infos_of(w));
+  bind_tensors(*model, w.meta.str("general.architecture"), w);
   return model;
 }
 

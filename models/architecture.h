@@ -93,5 +93,9 @@ void expect_model(const ModelSource& source);
 // Makes the model of weights.meta and binds its tensors. Throws Error(bad_file), also for a
 // missing, unexpected or wrongly shaped tensor, naming the tensor.
 std::unique_ptr<Model> bind_model(const Weights& weights);
+// The same for a model that is not in the list of architectures, whose keys were read. `kind` is
+// for messages.
+void expect_tensors(Model& model, const ModelSource& source);
+void bind_tensors(Model& model, const std::string& kind, const Weights& weights);
 
 }  // namespace chaski

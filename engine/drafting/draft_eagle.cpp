@@ -61,13 +61,10 @@ std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Eng
          folder, target->path());
   std::unique_ptr<EagleHead> eagle = new_head(found.kind(), *decoder, e);
   const ModelSource source = import_eagle(found, *eagle);
+  expect_tensors(*eagle, source);
   expect_memory_for_heads(source);
   const auto weights = load(source, target->threads());
-  for (const TensorSlot& slot : tensors_of(*eagle)) {
-    *slot.weight = weights->find(slot.name);
-    if (*slot.weight) eagle->weights.push_back({slot.role, *slot.weight});
-  }
-  eagle->bound(folder);
+  bind_tensors(*eagle, source.kind, *weights);
   auto engine = Engine::draft_head(target, std::move(eagle), weights, sessions);
   if (const auto* three = dynamic_cast<const Eagle3*>(&engine->model()))
     give_rows(e, *three, weights, folder);
