@@ -239,6 +239,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
+    if (!s.hf_else.empty()) weight.hf_else = s.hf_layer + s.hf_else + ".weight";
     weight.gguf_else_order = s.gguf_else_order;
     out.push_back(std::move(weight));
     if (s.role == Role::matmul) {

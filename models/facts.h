@@ -323,6 +323,7 @@ struct TensorSlot {
   // Without the common prefix: "layers.3.self_attn.q_proj.weight". Experts that the file has one by
   // one have "*" for their number.
   std::string hf;
+  std::string hf_else;         // of experts: their names if the file has them one by one instead
   int64_t rows = 1, cols = 0;  // cols 0: any number
   Role role = Role::matmul;
   int64_t experts = 1, chosen = 1;  // Role::experts: how many, and how many of them a token reads
@@ -358,7 +359,7 @@ class Slots {
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
     std::optional<float> hf_constant;
-    std::string gguf_else;
+    std::string gguf_else, hf_else;
     int64_t gguf_planes = 0;
     bool gguf_always = false;
     RowOrder gguf_order, hf_order, gguf_else_order;
@@ -390,6 +391,8 @@ class Slots {
     // The rows are those of `n` experts, of which a token reads `chosen`. A Hugging Face file has
     // three dimensions, or "*" in its name is the number of an expert.
     Slot& of_experts(int64_t n, int64_t chosen);
+    // A Hugging Face file may have the experts one by one instead, under this name with a "*".
+    Slot& or_one_by_one_in_hf(std::string name) { return hf_else = std::move(name), *this; }
     // The GGUF tensor has three dimensions, of which the last is `n`.
     Slot& planes_in_gguf(int64_t n) { return gguf_planes = n, *this; }
     Slot& always_in_gguf() { return gguf_always = true, *this; }  // a head: else the token table

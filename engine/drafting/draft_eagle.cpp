@@ -1,22 +1,39 @@
 #include "engine/drafting/draft_eagle.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "engine/drafting/draft_heads.h"
 #include "engine/passes/pipeline.h"
+#include "engine/shelf/model_file.h"
 #include "ggml-like-tensor/split.h"
 #include "models/import/hf/eagle.h"
+#include "models/import/import.h"
 
 namespace chaski {
 
 namespace {
 
-std::unique_ptr<EagleHead> new_head(HeadsKind kind, const Decoder& target, const Engine& e) {
+bool is_file(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
+}
+
+std::unique_ptr<EagleHead> new_head(const HeadsFolder& found, const Decoder& target,
+                                    const Engine& e) {
+  const HeadsKind kind = found.kind();
   const std::string& path = e.path();
   if (kind == HeadsKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden_size(), path);
   if (kind == HeadsKind::next_layer)
     return std::make_unique<NextLayer>(target, e.hidden_size(), path);
+  if (kind == HeadsKind::delta_next || is_file(found.path()))
+    return std::make_unique<DeltaNext>(target, e.hidden_size(), path);
   return std::make_unique<Eagle1>(target, e.hidden_size(), path);
+}
+
+// Without those that predict further tokens.
+int64_t layers_of(const Metadata& meta) {
+  return meta.integer("model.layer_count", meta.integer("model.block_count"));
 }
 
 // EAGLE-3: the target's own passes reduce the inputs of three layers to one row.
@@ -44,8 +61,23 @@ void give_rows(Engine& e, const Eagle3& eagle, const std::shared_ptr<const Weigh
 
 }  // namespace
 
-bool has_next_layer(const std::string& path) {
-  return HeadsFolder(path).kind() == HeadsKind::next_layer;
+bool has_next_layer(const HeadsFolder& found, const std::function<Metadata()>& target) {
+  if (found.kind() == HeadsKind::next_layer) return true;
+  const bool folder = found.kind() == HeadsKind::delta_next;
+  if (folder && !found.has_model()) return true;
+  if (!folder && !(is_file(found.path()) && gguf_has_next(found.path()))) return false;
+  try {
+    const Metadata own = open_model(found.path()).source.meta, its = target();
+    return own.str("general.architecture") == its.str("general.architecture") &&
+           own.integer("model.embedding_length") == its.integer("model.embedding_length") &&
+           layers_of(own) == layers_of(its);
+  } catch (const Error&) {
+    return false;  // it is opened as a model, which reports what is wrong with it
+  }
+}
+
+bool has_next_layer(const std::string& path, const std::function<Metadata()>& target) {
+  return has_next_layer(HeadsFolder(path), target);
 }
 
 std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Engine> target,
@@ -59,8 +91,10 @@ std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Eng
          "--draft {}: the output head of {} cannot be used by an EAGLE head, expected another "
          "drafter",
          folder, target->path());
-  std::unique_ptr<EagleHead> eagle = new_head(found.kind(), *decoder, e);
-  const ModelSource source = import_eagle(found, *eagle);
+  std::unique_ptr<EagleHead> eagle = new_head(found, *decoder, e);
+  const ModelSource source = is_file(found.path())
+                                 ? import_gguf_next(found.path(), dynamic_cast<DeltaNext&>(*eagle))
+                                 : import_eagle(found, *eagle);
   expect_tensors(*eagle, source);
   expect_memory_for_heads(source);
   const auto weights = load(source, target->threads());

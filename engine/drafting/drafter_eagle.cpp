@@ -193,8 +193,12 @@ std::unique_ptr<Drafter> eagle_drafter(std::shared_ptr<Engine> eagle,
 
 extern const DrafterKind kEagleDrafter;
 const DrafterKind kEagleDrafter = {
-    nullptr, "a folder of an EAGLE head or of a model with a layer for one more token (MiMo)",
-    [](const DraftRequest&, const HeadsFolder& heads) { return heads.is_eagle(); },
+    nullptr,
+    "a folder of an EAGLE head, or the model itself if it has a layer for one more token (MiMo, "
+    "Qwen 3.5)",
+    [](const DraftRequest& r, const HeadsFolder& heads) {
+      return heads.is_eagle() || has_next_layer(heads, [&] { return r.target->meta(); });
+    },
     [](const DraftRequest& r, const HeadsFolder& folder) -> NewDrafter {
       return [eagle = open_eagle(folder, r.target, r.sessions)](const SamplerOptions& sampling) {
         return eagle_drafter(eagle, sampling);

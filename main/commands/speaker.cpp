@@ -44,7 +44,7 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
     if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
     fail(error.code,
          "--draft is neither a model that can be read nor draft heads (medusa_lm_head.safetensors, "
-         "or model.safetensors with fc.weight or mtp_layers): {}",
+         "or model.safetensors with fc.weight, mtp_layers or mtp.fc.weight): {}",
          error.what());
   }
 }
@@ -89,8 +89,13 @@ std::shared_ptr<LoadedModel> open_loaded_model(const GenerationFlags& flags) {
 
 uint64_t draft_memory(const GenerationFlags& flags) {
   std::error_code none;
-  if (!std::filesystem::exists(flags.draft, none) || has_next_layer(flags.draft)) return 0;
+  if (!std::filesystem::exists(flags.draft, none)) return 0;
   try {
+    const auto target = [&] {
+      const EngineOptions main = flags.model.options();
+      return open_model(main.model, main.tokenizer).source.meta;
+    };
+    if (has_next_layer(flags.draft, target)) return 0;
     const EngineOptions o = draft_options(flags);
     return memory_when_open(open_model(o.model, o.tokenizer).source, o);
   } catch (const Error&) {
@@ -173,7 +178,7 @@ void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> ne
       put_notice(why + ": the text continues without a drafter");
   };
   if (flags.verbose() && flags.draft == "auto" && engine->device() == "cpu" &&
-      has_next_layer(engine->path()))
+      has_next_layer(engine->path(), [&] { return engine->meta(); }))
     put_notice(fmt::format("{0} has a layer that predicts draft tokens: --draft {0} uses it",
                            engine->path()));
   if (flags.draft != "none")

@@ -46,11 +46,7 @@ void Llama::attend_slots(Slots& s, int64_t i) {
 
 void Llama::build(Graph& g) const {
   ValueId x = embedding(g);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer& l = layers[i];
-    x = residual(g, x, attend(g, norm(g, x, l.attn_norm), i));
-    x = residual(g, x, feed(g, norm(g, x, l.ffn_norm), i));
-  }
+  for (size_t i = 0; i < layers.size(); ++i) x = layer(g, x, i);
   logits(g, norm(g, g.take_outputs(x), output_norm));
 }
 

@@ -53,7 +53,7 @@ class Qwen35 : public DeltaNet {
 class Qwen35Moe : public Qwen35 {
  public:
   Qwen35Moe() {
-    shared_is_gated = gate_up_in_one = bare_in_hf = true;
+    shared_is_gated = gate_up_in_one = bare_in_hf = may_be_one_by_one = true;
     names.gate = names.up = "mlp.experts.gate_up_proj", names.down = "mlp.experts.down_proj";
   }
 

@@ -49,21 +49,39 @@ void DeltaNet::agree(const std::string& file) const {
 }
 
 void DeltaNet::tensors(Slots& s) {
-  layers.resize(size_t(n_layers)), deltas.resize(size_t(n_layers)), gates.resize(size_t(n_layers));
-  s.hf_other_parts = {"model.visual.", "mtp."};
+  s.hf_other_parts = {"model.visual.", "mtp.", "model.mtp."};
   if (has_further_layers) s.further_layers = n_layers;
   token_slot(s);
-  for (int64_t i = 0; i < n_layers; ++i) {
-    Layer& l = layers[size_t(i)];
-    s.layer(i, "layers.");
-    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm").less_one_in_hf();
-    attend_slots(s, i);
-    s.add(l.ffn_norm, "post_attention_norm", 1, dim)
-        .in_hf("post_attention_layernorm")
-        .less_one_in_hf();
-    feed_slots(s, i);
-  }
+  for (int64_t i = 0; i < n_layers; ++i) layer_slots(s, i);
   end_slots(s).less_one_in_hf();
+}
+
+void DeltaNet::layer_slots(Slots& s, int64_t i) {
+  layers.resize(size_t(n_layers)), deltas.resize(size_t(n_layers)), gates.resize(size_t(n_layers));
+  Layer& l = layers[size_t(i)];
+  s.layer(i, "layers.");
+  s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm").less_one_in_hf();
+  attend_slots(s, i);
+  s.add(l.ffn_norm, "post_attention_norm", 1, dim)
+      .in_hf("post_attention_layernorm")
+      .less_one_in_hf();
+  feed_slots(s, i);
+}
+
+void DeltaNet::next_slots(Slots& s) {
+  s.hf_prefix = "mtp.";
+  s.add(next.join, "nextn.eh_proj", dim, 2 * dim).in_hf("fc");
+  s.add(next.token_norm, "nextn.enorm", 1, dim).in_hf("pre_fc_norm_embedding").less_one_in_hf();
+  s.add(next.row_norm, "nextn.hnorm", 1, dim).in_hf("pre_fc_norm_hidden").less_one_in_hf();
+  layer_slots(s, 0);
+  s.after_layers();
+  s.add(next.norm, "nextn.shared_head_norm", 1, dim).in_hf("norm").less_one_in_hf();
+}
+
+ValueId DeltaNet::next_row(Graph& g, ValueId token, ValueId row) const {
+  token = rms_norm(g, token, next.token_norm), row = rms_norm(g, row, next.row_norm);
+  const ValueId x = layer(g, linear(g, g.join(token, row, 1), next.join), 0);
+  return rms_norm(g, g.take_outputs(x), next.norm);
 }
 
 void DeltaNet::attend_slots(Slots& s, int64_t i) {

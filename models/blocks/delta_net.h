@@ -10,6 +10,13 @@ class DeltaNet : public Experts {
   void agree(const std::string& file) const override;
   void tensors(Slots& slots) override;
 
+  // The layer for one more token (models/heads/delta_next.h) has attention, and the sizes of the
+  // other layers. After only_next_layer() the model has no other layer.
+  void only_next_layer() { n_layers = interval = 1; }
+  void next_slots(Slots& slots);
+  // The hidden row of a token, from its embedding and the hidden row that it was drawn from.
+  ValueId next_row(Graph& g, ValueId token, ValueId row) const;
+
  protected:
   DeltaNet() { head_norms = half_split_in_gguf = true, qkv_bias = Bias::none; }
 
@@ -28,6 +35,12 @@ class DeltaNet : public Experts {
   };
   std::vector<Delta> deltas;
   std::vector<Linear> gates;  // of attention
+  struct Next {
+    Linear token_norm, row_norm, join, norm;
+  };
+  Next next;  // around the layer for one more token
+
+  void layer_slots(Slots& slots, int64_t i);
 
   void attend_slots(Slots& slots, int64_t i) override;
   ValueId attend(Graph& g, ValueId n, size_t i) const override;

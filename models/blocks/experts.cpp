@@ -112,10 +112,11 @@ void Experts::feed_slots(Slots& s, int64_t i) {
     if (choice_bias == Bias::maybe) bias.optional();
   }
   const auto add = [&](Linear& w, const char* name, int64_t n, int64_t cols, const char* hf,
-                       RowOrder order) {
+                       RowOrder order, const char* one) {
     auto& slot = s.add(w, name, experts * n, cols).of_experts(experts, chosen).in_hf(hf, order);
     slot.with(expert_bias);
     if (bare_in_hf) slot.bare_in_hf();
+    if (may_be_one_by_one) slot.or_one_by_one_in_hf(one);
   };
   const auto place = [&](bool up) {
     RowOrder order;
@@ -126,9 +127,10 @@ void Experts::feed_slots(Slots& s, int64_t i) {
     order.transposed = gate_up_transposed;
     return order;
   };
-  add(m.gate, "ffn_gate_exps", width, dim, names.gate, place(false));
-  add(m.up, "ffn_up_exps", width, dim, names.up, place(true));
-  add(m.down, "ffn_down_exps", dim, width, names.down, {down_transposed});
+  const Names usual;
+  add(m.gate, "ffn_gate_exps", width, dim, names.gate, place(false), usual.gate);
+  add(m.up, "ffn_up_exps", width, dim, names.up, place(true), usual.up);
+  add(m.down, "ffn_down_exps", dim, width, names.down, {down_transposed}, usual.down);
   if (shared_width() > 0) shared_slots(s, m);
 }
 

@@ -67,6 +67,8 @@ class Experts : public Llama {
   bool gate_up_in_one = false, gate_up_rows_in_turn = false;
   // In Hugging Face files the names of experts do not end in ".weight".
   bool bare_in_hf = false;
+  // Hugging Face files may have the experts one by one instead, under the default names.
+  bool may_be_one_by_one = false;
   // There an expert's matrices of gate and up, or that of down, are (in, out).
   bool gate_up_transposed = false, down_transposed = false;
   Bias router_bias = Bias::none, expert_bias = Bias::none;

@@ -33,6 +33,13 @@ class Llama : public Decoder {
     return layers[size_t(layer)].attn.sinks.weight;
   }
 
+  // Layer `i` of the residual stream.
+  ValueId layer(Graph& g, ValueId x, size_t i) const {
+    const Layer& l = layers[i];
+    x = residual(g, x, attend(g, norm(g, x, l.attn_norm), i));
+    return residual(g, x, feed(g, norm(g, x, l.ffn_norm), i));
+  }
+
   ValueId norm(Graph& g, ValueId x, const Linear& w) const {
     return norm_bias == Bias::none ? rms_norm(g, x, w) : layer_norm(g, x, w);
   }

@@ -52,9 +52,9 @@ bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
 }  // namespace
 
 void expect_no_heads(const std::string& folder) {
-  const HeadsKind kind = HeadsFolder(folder).kind();
-  const bool medusa = kind == HeadsKind::medusa;
-  if (medusa || kind == HeadsKind::eagle1 || kind == HeadsKind::eagle3)
+  const HeadsFolder found(folder);
+  const bool medusa = found.kind() == HeadsKind::medusa;
+  if (medusa || found.is_eagle())
     fail(Exit::bad_file,
          "{}: folder holds {}, not a model, expected --draft {} together with -m and the model {} "
          "made for",

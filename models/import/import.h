@@ -36,6 +36,11 @@ ModelSource look_at_model(const std::string& path);
 Metadata import_tokenizer(const std::string& path, const ImportOptions& options = {});
 
 ModelSource import_gguf(const std::string& path);
+// The layer for one more token in a GGUF file, which may hold only this layer, and whether there is
+// one that DeltaNext reads. The first throws Error(bad_file | io).
+class DeltaNext;
+ModelSource import_gguf_next(const std::string& path, DeltaNext& layer);
+bool gguf_has_next(const std::string& path);
 ModelSource import_hf_folder(const std::string& folder);
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer);
 

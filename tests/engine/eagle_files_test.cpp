@@ -169,10 +169,11 @@ TEST_CASE("eagle: an EAGLE-3 head may name the layers that it reads") {
 }
 
 TEST_CASE("eagle: a layer for one more token in the model's own folder is recognized") {
-  CHECK(HeadsFolder(kNextTarget).is_eagle());
-  CHECK(has_next_layer(kNextTarget));
-  CHECK(!has_next_layer(kEagleTarget));
-  CHECK(!has_next_layer(golden("heads/eagle")));
+  const auto no_keys = [] { return Metadata(); };
+  CHECK(HeadsFolder(kNextTarget).kind() == HeadsKind::next_layer);
+  CHECK(has_next_layer(kNextTarget, no_keys));
+  CHECK(!has_next_layer(kEagleTarget, no_keys));
+  CHECK(!has_next_layer(golden("heads/eagle"), no_keys));
   const auto target = open_on_cpu(kNextTarget, Format::f32);
   const auto damaged = [&](const std::string& file, const std::string& from, const std::string& to,
                            const std::string& says) {
@@ -282,7 +283,7 @@ TEST_CASE("cli/a model's own folder has the layer that drafts for it") {
   }
   std::filesystem::remove(folder + kWeights);
   write_file(folder + kWeights + ".index.json", index.dump());
-  CHECK(has_next_layer(folder));
+  CHECK(has_next_layer(folder, [] { return Metadata(); }));
   REQUIRE(chaski_run({"convert", folder, whole}).status == 0);
   const auto run = [&](const std::string& model, std::vector<std::string> more) {
     std::vector<std::string> words{"run", "--device", "cpu",    "-p", "Once upon a time",

@@ -1,6 +1,7 @@
 // EAGLE heads and layers for one more token: their logits, what they know of a text, and the texts
 // that are generated with their drafts.
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "engine/drafting/draft_heads.h"
@@ -12,11 +13,16 @@ namespace chaski::test {
 namespace {
 
 TEST_CASE("eagle: logits are those of another program, also after its own rows") {
-  for (const std::string name : {"eagle", "eagle_bf16", "eagle3", "mimo"}) {
+  const std::map<std::string, std::string> targets{{"eagle", kEagleTarget},
+                                                   {"eagle_bf16", kEagleTarget},
+                                                   {"eagle3", kEagle3Target},
+                                                   {"mimo", kNextTarget},
+                                                   {"qwen35", golden("models/qwen35")},
+                                                   {"qwen35_moe", golden("models/qwen35_moe")},
+                                                   {"qwen3next", golden("models/qwen3next")}};
+  for (const auto& [name, of] : targets) {
     CAPTURE(name);
-    const std::string folder = golden("heads/") + name, of = name == "eagle3" ? kEagle3Target
-                                                             : name == "mimo" ? kNextTarget
-                                                                              : kEagleTarget;
+    const std::string folder = golden("heads/") + name;
     const auto told = golden_numbers(folder);
     const auto target = open_on_cpu(of, Format::f32);
     const auto tokens =
@@ -64,33 +70,6 @@ TEST_CASE("eagle: logits are those of another program, also after its own rows")
       CHECK(same(next->logits, std::span(got).subspan((positions - 1) * vocab, vocab)));
     }
   }
-}
-
-// Records the drafts of a drafter, with the text before each.
-struct Noted : Drafter {
-  explicit Noted(std::unique_ptr<Drafter> of) : drafter(std::move(of)) {}
-  bool reads_hidden() const override { return true; }
-  int first_guesses() const override { return drafter->first_guesses(); }
-  void read_hidden(std::span<const TokenId> text, std::span<const float> rows) override {
-    drafter->read_hidden(text, rows);
-  }
-  int kind(std::span<const TokenId> text) override { return drafter->kind(text); }
-  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
-    Draft draft = drafter->propose(history, shape);
-    notes.push_back({{history.begin(), history.end()}, draft});
-    return draft;
-  }
-  std::unique_ptr<Drafter> drafter;
-  std::vector<std::pair<std::vector<TokenId>, Draft>> notes;
-};
-
-// The draft after a text whose rows a new drafter reads all at once.
-Draft drafted_from_scratch(const std::shared_ptr<Engine>& eagle,
-                           const std::shared_ptr<Engine>& target, const SamplerOptions& sampling,
-                           const std::vector<TokenId>& text, const Draft::Shape& shape) {
-  const auto drafter = eagle_drafter(eagle, sampling);
-  drafter->read_hidden(text, rows_of(target, std::span(text).first(text.size() - 1)));
-  return drafter->propose(text, shape);
 }
 
 TEST_CASE("eagle: a draft depends on the text, not on how its rows were read") {

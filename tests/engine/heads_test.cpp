@@ -352,8 +352,8 @@ TEST_CASE("cli/a folder of heads is not a model, and the error names its kind") 
     CHECK_MESSAGE(found.one_error_line(), found.err);
     CHECK_MESSAGE(found.error_says(
                       "--draft is neither a model that can be read nor draft heads (medusa_lm_head."
-                      "safetensors, or model.safetensors with fc.weight or "
-                      "mtp_layers): " +
+                      "safetensors, or model.safetensors with fc.weight, "
+                      "mtp_layers or mtp.fc.weight): " +
                       temp.path + says),
                   found.err);
   };

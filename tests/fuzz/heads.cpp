@@ -43,7 +43,7 @@ const Declared heads("heads", [](std::string_view input) {
     use(import_medusa(folder(), medusa, "the model"));
     expect(medusa.heads <= MedusaHeads::kMostHeads, "the number of heads is limited");
   });
-  import_as<Eagle1>(), import_as<Eagle3>(), import_as<NextLayer>();
+  import_as<Eagle1>(), import_as<Eagle3>(), import_as<NextLayer>(), import_as<DeltaNext>();
 });
 
 }  // namespace

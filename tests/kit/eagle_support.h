@@ -1,10 +1,11 @@
-// Writes folders of EAGLE heads with random weights, and reads the golden ones.
+// Writes folders of EAGLE heads with random weights, reads the golden ones, and records drafts.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "engine/drafting/draft_eagle.h"
+#include "engine/drafting/drafter.h"
 #include "engine/session/pass.h"
 #include "models/import/hf/heads.h"
 #include "tests/kit/engine_support.h"
@@ -122,6 +123,34 @@ inline void write_head(const std::string& folder, const Engine& target, WrittenH
         {"d2t", {known}, [&](int64_t i) { return float(head.known[size_t(i)] - i); }, true});
   }
   write_tensors(folder + kWeights, tensors);
+}
+
+// Records the drafts of a drafter, with the text before each.
+struct Noted : Drafter {
+  explicit Noted(std::unique_ptr<Drafter> of) : drafter(std::move(of)) {}
+  bool reads_hidden() const override { return true; }
+  int first_guesses() const override { return drafter->first_guesses(); }
+  void read_hidden(std::span<const TokenId> text, std::span<const float> rows) override {
+    drafter->read_hidden(text, rows);
+  }
+  int kind(std::span<const TokenId> text) override { return drafter->kind(text); }
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    Draft draft = drafter->propose(history, shape);
+    notes.push_back({{history.begin(), history.end()}, draft});
+    return draft;
+  }
+  std::unique_ptr<Drafter> drafter;
+  std::vector<std::pair<std::vector<TokenId>, Draft>> notes;
+};
+
+// The draft after a text whose rows a new drafter reads all at once.
+inline Draft drafted_from_scratch(const std::shared_ptr<Engine>& eagle,
+                                  const std::shared_ptr<Engine>& target,
+                                  const SamplerOptions& sampling, const std::vector<TokenId>& text,
+                                  const Draft::Shape& shape) {
+  const auto drafter = eagle_drafter(eagle, sampling);
+  drafter->read_hidden(text, rows_of(target, std::span(text).first(text.size() - 1)));
+  return drafter->propose(text, shape);
 }
 
 }  // namespace chaski::test

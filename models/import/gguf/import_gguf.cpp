@@ -12,6 +12,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/split_name.h"
 #include "models/architecture.h"
+#include "models/heads/delta_next.h"
 #include "models/import/affix.h"
 #include "models/import/gguf/gguf.h"
 #include "models/import/gguf/gguf_names.h"
@@ -51,6 +52,26 @@ class GgufImport {
     name_special_pieces();
     complete_tokenizer(source_.meta);
     name_source();
+    return std::move(source_);
+  }
+
+  // Reads only the layer for one more token.
+  ModelSource run_next(DeltaNext& layer) {
+    source_.kind = "layer that predicts one token more";
+    architecture_ = architecture();
+    find_tokenizer();
+    translate();
+    if (!find_architecture(architecture_)) layer.read(source_.meta);
+    count_vocabulary();
+    read_older_keys();
+    complete();
+    layer.read(source_.meta);
+    if (const int64_t n = source_.meta.integer("model.nextn_predict_layers", 0); n != 1)
+      fail(Exit::bad_file, "{}: {}.nextn_predict_layers is {}, expected 1", source_.path,
+           architecture_, n);
+    next_layer_ = fmt::format("layer.{}.", further_layers_);
+    list_slots(layer);
+    take_tensors();
     return std::move(source_);
   }
 
@@ -162,8 +183,13 @@ class GgufImport {
           source_.meta.set(key.ours, to_value(*given));
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
+    list_slots(*model);
+  }
+
+  void list_slots(Model& model) {
+    slots_.clear();
     Slots facts;
-    model->tensors(facts);
+    model.tensors(facts);
     std::set<std::string> present;
     for (auto& t : file_.tensors) present.insert(our_tensor_name(t.name));
     for (TensorSlot& slot : facts.all()) {
@@ -172,7 +198,7 @@ class GgufImport {
       slots_.emplace(other ? slot.gguf_else : slot.gguf, slot);
     }
     unread_.insert(facts.gguf_unread.begin(), facts.gguf_unread.end());
-    further_layers_ = facts.further_layers;
+    if (next_layer_.empty()) further_layers_ = facts.further_layers;
   }
 
   const GgufTensor* named(const std::string& name) const {
@@ -201,10 +227,10 @@ class GgufImport {
   void take_tensors() {
     for (auto& t : file_.tensors) by_name_.emplace(t.name, &t);
     for (auto& t : file_.tensors) {
-      const std::string name = our_tensor_name(t.name);
-      if (unread_.count(name) || is_of_nvfp4(t.name) ||
-          is_of_layer_from(name, "layer.", further_layers_))
-        continue;
+      std::string name = our_tensor_name(t.name);
+      const bool further = is_of_layer_from(name, "layer.", further_layers_);
+      if (unread_.count(name) || is_of_nvfp4(t.name) || further == next_layer_.empty()) continue;
+      if (further) name = name_in_next(name);
       const auto [first, last] = slots_.equal_range(name);
       if (const auto scale = scale_of(t); scale && first != last) {
         for (auto at = first; at != last; ++at)
@@ -220,6 +246,12 @@ class GgufImport {
                        flat ? 1 : t.rows, flat ? t.rows * t.cols : t.cols, source_.path, t.name));
       }
     }
+  }
+
+  // The layer for one more token is the first of its own; the tensors around it have no number.
+  std::string name_in_next(std::string_view name) const {
+    if (!drop_prefix(name, next_layer_)) return std::string(name);
+    return (name.starts_with("nextn.") ? "" : "layer.0.") + std::string(name);
   }
 
   TensorSource under_scale(const TensorSlot& slot, const GgufTensor& t, float scale) const {
@@ -316,10 +348,29 @@ class GgufImport {
   std::map<std::string, const GgufTensor*> by_name_;
   std::set<std::string> unread_;  // names of tensors to ignore, in our spelling
   int64_t further_layers_ = -1;   // Slots::further_layers
+  std::string next_layer_;        // "layer.24." if only that layer is read
 };
 
 }  // namespace
 
 ModelSource import_gguf(const std::string& path) { return GgufImport(path).run(); }
+
+ModelSource import_gguf_next(const std::string& path, DeltaNext& layer) {
+  return GgufImport(path).run_next(layer);
+}
+
+bool gguf_has_next(const std::string& path) try {
+  const GgufFile file = read_gguf(path);
+  const auto name = file.values.find("general.architecture");
+  const auto* text =
+      name == file.values.end() ? nullptr : std::get_if<std::string>(&name->second.data);
+  const Architecture* known = text ? find_architecture(*text) : nullptr;
+  return known && dynamic_cast<const DeltaNet*>(known->make().get()) &&
+         std::ranges::any_of(file.tensors, [](const GgufTensor& t) {
+           return t.name.ends_with(".nextn.hnorm.weight");
+         });
+} catch (const Error&) {
+  return false;
+}
 
 }  // namespace chaski

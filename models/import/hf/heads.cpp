@@ -52,7 +52,7 @@ HeadsFolder::HeadsFolder(const std::string& path) : path_(path) {
   }
 }
 
-HeadsKind HeadsFolder::eagle_kind() const {
+HeadsKind HeadsFolder::eagle_kind() {
   const Json& config = *config_;
   const HeadsKind eagle = config.has("draft_vocab_size") || names_itself(config, {"agle3", "AGLE3"})
                               ? HeadsKind::eagle3
@@ -67,6 +67,9 @@ HeadsKind HeadsFolder::eagle_kind() const {
   each_tensor_name(path_, [&](const std::string& name, const std::string&) {
     if (name == "fc.weight" || name == "model.fc.weight") kind = eagle;
     if (is_of_next_layer(name)) kind = HeadsKind::next_layer;
+    if (name.ends_with("mtp.pre_fc_norm_hidden.weight") && is_of_further_layer(name))
+      kind = HeadsKind::delta_next;
+    if (!is_of_further_layer(name)) has_model_ = true;
   });
   return kind;
 }

@@ -150,6 +150,7 @@ class EagleImport {
 }  // namespace
 
 ModelSource import_eagle(const HeadsFolder& folder, EagleHead& eagle) {
+  if (auto* next = dynamic_cast<DeltaNext*>(&eagle)) return import_delta_next(folder, *next);
   return EagleImport(folder, eagle).run();
 }
 

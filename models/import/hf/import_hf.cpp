@@ -16,6 +16,7 @@
 #include "models/architecture.h"
 #include "models/import/affix.h"
 #include "models/import/folder.h"
+#include "models/import/hf/eagle.h"
 #include "models/import/hf/hf_config.h"
 #include "models/import/hf/hf_packed.h"
 #include "models/import/hf/hf_tokenizer.h"
@@ -36,11 +37,23 @@ class HfImport {
     config_ = read_hf_config(folder, source_.meta);
     const std::unique_ptr<Model> model = model_of(source_.meta);
     model->tensors(facts_);
-    for (const TensorSlot& slot : facts_.all())
-      if (slot.hf.find('*') != std::string::npos)
-        one_by_one_.emplace(slot.hf, slot);
-      else if (!slot.hf.empty())
-        slots_.emplace(slot.hf, slot);
+    list_slots();
+  }
+
+  // Reads only the layer for one more token.
+  HfImport(const HeadsFolder& found, DeltaNext& layer) : folder_(found.path()), only_next_(true) {
+    source_.path = folder_;
+    source_.kind = kNextLayer;
+    config_ = read_hf_config(folder_, source_.meta);
+    config_.of_text = false;  // names of the layer have no prefix of the text part
+    const Json whole = found.config(),
+               config = whole.has("text_config") ? whole["text_config"] : whole;
+    if (const Json n = config["mtp_num_hidden_layers"]; n.integer(1) != 1) n.wrong("1");
+    if (const Json own = config["mtp_use_dedicated_embeddings"]; own.boolean(false))
+      own.wrong("false");
+    layer.read(source_.meta);
+    layer.tensors(facts_);
+    list_slots();
   }
 
   ModelSource run() {
@@ -59,6 +72,40 @@ class HfImport {
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
     name_source();
+    return finished();
+  }
+
+  ModelSource run_next() {
+    read_files();
+    for (const SafeTensor& t : tensors_)
+      if (t.format) expect_finite(t);
+    for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
+    for (auto& tensor : tensors_) take(tensor);
+    stack_experts();
+    for (const TensorSlot& slot : facts_.all())
+      if (!slot.optional && !source_.find(slot.name))
+        fail(Exit::bad_file, "{}: tensor {}{} is missing, expected it in {}", folder_,
+             facts_.hf_prefix, slot.hf, kNextLayer);
+    return finished();
+  }
+
+ private:
+  static constexpr const char* kNextLayer = "a layer that predicts one token more";
+
+  void list_slots() {
+    for (const TensorSlot& slot : facts_.all()) {
+      if (slot.hf.find('*') != std::string::npos)
+        one_by_one_.emplace(slot.hf, slot);
+      else if (!slot.hf.empty())
+        slots_.emplace(slot.hf, slot);
+      if (slot.hf_else.empty()) continue;
+      TensorSlot one = slot;
+      one.hf_order = {};
+      one_by_one_.emplace(slot.hf_else, one);
+    }
+  }
+
+  ModelSource finished() {
     const auto mappings = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
     source_.storage = mappings;
     source_.drop_pages = [mappings] {
@@ -67,7 +114,6 @@ class HfImport {
     return std::move(source_);
   }
 
- private:
   // Experts that the file has one by one are read one by one, and then put one below the other. An
   // expert gets a slot when the file has a tensor of its name: config.json alone could ask for 50
   // million of them.
@@ -100,10 +146,13 @@ class HfImport {
     add_file(single);
   }
 
+  bool is_wanted(const std::string& name) const { return !only_next_ || is_of_further_layer(name); }
+
   void add_file(const std::string& path) {
     SafetensorsFile file = read_safetensors(path);
     mappings_.push_back(std::move(file.mapping));
-    for (auto& tensor : file.tensors) tensors_.push_back(std::move(tensor));
+    for (auto& tensor : file.tensors)
+      if (is_wanted(tensor.name)) tensors_.push_back(std::move(tensor));
   }
 
   // Index and shards must name the same tensors.
@@ -113,6 +162,7 @@ class HfImport {
     std::set<std::string> shards;
     map.each([&](const std::string& name, const Json& shard) {
       if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
+      if (!is_wanted(name)) return;
       wanted[name] = folder_ + "/" + shard.str();
       shards.insert(shard.str());
     });
@@ -137,6 +187,7 @@ class HfImport {
       drop_prefix(theirs, "model.");
       if (!drop_prefix(theirs, "language_model.") && !config_.of_text) theirs = whole;
     }
+    if (only_next_) drop_prefix(theirs, "model.");
     drop_prefix(theirs, facts_.hf_prefix);
     const std::string name(theirs);
     if (!slots_.contains(name)) list_expert(name);
@@ -160,9 +211,11 @@ class HfImport {
   auto slots_for(const std::string& name, const std::string& file) {
     const auto slots = slots_of(name);
     if (slots.first == slots.second)
-      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", file,
-           escaped(name), source_.meta.str("general.architecture"),
-           source_.meta.integer("model.block_count"));
+      fail(Exit::bad_file, "{}: tensor {} is unexpected in {}", file, escaped(name),
+           only_next_
+               ? kNextLayer
+               : fmt::format("a {} model of {} layers", source_.meta.str("general.architecture"),
+                             source_.meta.integer("model.block_count")));
     if (!used_.insert(slots.first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", file, escaped(name));
     return slots;
@@ -511,6 +564,7 @@ class HfImport {
   }
 
   std::string folder_;
+  bool only_next_ = false;  // only the layer for one more token is read
   ModelSource source_;
   HfConfig config_;
   Slots facts_;
@@ -528,5 +582,9 @@ class HfImport {
 }  // namespace
 
 ModelSource import_hf_folder(const std::string& folder) { return HfImport(folder).run(); }
+
+ModelSource import_delta_next(const HeadsFolder& folder, DeltaNext& layer) {
+  return HfImport(folder, layer).run_next();
+}
 
 }  // namespace chaski

@@ -158,6 +158,10 @@ void expect_finite(const SafeTensor& t) {
 
 bool is_of_next_layer(std::string_view name) { return name.starts_with("model.mtp_"); }
 
+bool is_of_further_layer(std::string_view name) {
+  return name.starts_with("mtp.") || name.starts_with("model.mtp.");
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
 }

@@ -38,7 +38,8 @@ SafetensorsFile read_safetensors(const std::string& path);
 void expect_finite(const SafeTensor& tensor);
 
 // True for tensors of the extra layers that predict a further token, which some models have.
-bool is_of_next_layer(std::string_view name);
+bool is_of_next_layer(std::string_view name);     // MiMo's names
+bool is_of_further_layer(std::string_view name);  // the names of Qwen 3 Next and Qwen 3.5
 
 std::string shape_text(const std::vector<int64_t>& shape);  // (2, 3)
 
