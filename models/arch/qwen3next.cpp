@@ -12,6 +12,7 @@ class Qwen3Next : public DeltaNet {
 
   void keys(Keys& k) override {
     size_keys(k);
+    further_layers_key(k);
     std::erase_if(k.list, [](const Key& key) { return key.ours == "model.feed_forward_length"; });
     k["head_dim"].hf_otherwise(int64_t{256});
     partial_rope_keys(k, 0.25);

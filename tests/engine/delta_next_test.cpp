@@ -285,7 +285,7 @@ TEST_CASE("next layer of Qwen: damaged folders are refused in one line") {
 TEST_CASE("next layer of Qwen: a GGUF file has the layer of its folder") {
   const TempFolder temp;
   const std::string gguf = temp / "model.gguf";
-  for (const std::string name : {"qwen35", "qwen35_moe"}) {
+  for (const std::string& name : kNames) {
     CAPTURE(name);
     const std::string without = model_of_golden(name) + "/model.gguf";
     write_file(gguf, with_layer(without, name));
