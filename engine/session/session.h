@@ -86,8 +86,8 @@ class Session {
   // and the free pages are shared equally by `sessions`. 0 for recurrent states: each token changes
   // the state, so branches would have to be computed one by one.
   int branches(int tokens, int sessions = 1) const;
-  // Whether so many more branches can be added without new memory that is not there. Branches are
-  // not worth an answer that ends because memory is short.
+  // Whether `branches` besides the first need no memory that is not there; `tokens` and `sessions`
+  // as above. Branches are not worth an answer that ends because memory is short.
   bool has_memory_for(int branches, int tokens, int sessions = 1) const;
 
   // Appends tokens, verifies the draft, and returns the accepted draft tokens and one more. Throws

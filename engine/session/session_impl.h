@@ -79,7 +79,7 @@ void each_block(const Engine& engine, int pool, int32_t page, Take take) {
         [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
 }
 
-// The most pages of a pool that a branch of a draft with so many tokens takes. They may begin and
+// The most pages of a pool that a branch takes if the draft has `tokens` tokens. They may begin and
 // end within a page, and the first page is a copy of one that the branch shares.
 inline int64_t pages_of_branch(int tokens) { return tokens / kPage + 2; }
 
