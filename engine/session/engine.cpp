@@ -117,15 +117,21 @@ void limit_pages(const StateLayout& states, uint64_t bytes, std::span<const int6
 std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass,
                                 const EngineOptions& o) {
   const std::vector<int64_t> one = pages_of_session(states.pools, context, pass);
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < one.size(); ++i) bytes += uint64_t(one[i]) * states.pools[i].page_bytes;
+  uint64_t bytes = 0, of_cells = 0;  // of a session
+  for (size_t i = 0; i < one.size(); ++i) {
+    const uint64_t of_pool = uint64_t(one[i]) * states.pools[i].page_bytes;
+    bytes += of_pool, of_cells += states.pools[i].recurrent ? 0 : of_pool;
+  }
   int64_t contexts = std::max<int64_t>(kContexts, o.sessions);
   // ulimit -v limits addresses, so few of them are reserved then; without --ctx perhaps for less
   // than a context.
   double share = 1;
   if (const auto left = available_addresses(); left && uint64_t(contexts) * bytes > *left / 2) {
     contexts = std::max(o.sessions, 1);
-    if (o.context == 0) share = std::min(1.0, double(*left / 2) / double(bytes));
+    const uint64_t others = uint64_t(contexts) * (bytes - of_cells),
+                   for_cells = *left / 2 - std::min(others, *left / 2);
+    if (o.context == 0 && of_cells > 0)
+      share = std::min(1.0, double(for_cells) / double(uint64_t(contexts) * of_cells));
   }
   std::vector<int64_t> pages;
   for (size_t i = 0; i < one.size(); ++i) {

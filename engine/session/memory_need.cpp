@@ -180,7 +180,8 @@ uint64_t prudent(uint64_t have, int threads) {
   constexpr uint64_t kOfThread = 72 << 20;  // addresses of a stack and of malloc's arena
   if (const auto addresses = available_addresses())
     have = std::min(have, *addresses - std::min(*addresses / 2, uint64_t(threads) * kOfThread));
-  return std::min(have - have / 16, promised(have));
+  constexpr uint64_t kVaries = 2 << 20;  // between two programs in the same control group
+  return std::min(have - have / 16, promised(have - std::min(have, kVaries)));
 }
 
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& o, int threads,
@@ -215,7 +216,9 @@ std::string advice_to_map(const ModelSource& source, bool mapped, int layers) {
   if (mapped || layers == 0 || !std::filesystem::exists(source.path, none)) return "";
   if (is_quipu(source.path))
     return "without --load copy the weights of a .quipu file stay in the file";
-  const std::string made = std::filesystem::path(source.path).stem().string() + ".quipu";
+  const auto path = std::filesystem::weakly_canonical(source.path, none);
+  const bool is_folder = std::filesystem::is_directory(path, none);
+  const std::string made = (is_folder ? path.filename() : path.stem()).string() + ".quipu";
   return fmt::format("the weights of a .quipu file stay in the file: chaski convert {} {}",
                      source.path, made);
 }

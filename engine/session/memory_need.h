@@ -95,8 +95,8 @@ class Footprint {
 // How much of the free memory `have` may be promised to weights, states and activations. The rest
 // covers what the program takes in addition (plans, samplers, text) and kReservedPages.
 uint64_t promised(uint64_t have);
-// How much of the free memory `have` is safe to use: a sixteenth is left over, and if addresses are
-// limited, each thread needs some.
+// How much of the free memory `have` a later start can rely on: a sixteenth is left over, at least
+// 2 MB less than promised() are used, and if addresses are limited, each thread needs some.
 uint64_t prudent(uint64_t have, int threads);
 
 // Settings with which a model fits into memory.

@@ -196,13 +196,11 @@ void Pass::expect_memory() {
 }
 
 void Pass::prepare() {
+  // A state that the index gets is copied by the next token, so it comes first.
+  for (const Extension& p : extensions_)
+    if (!p.tentative) impl(p).index_pages(p.session->position());
   expect_memory();
-  for (size_t i = 0; i < extensions_.size(); ++i) {
-    const Extension& p = extensions_[i];
-    Session::Impl& s = impl(p);
-    if (!p.tentative) s.index_pages(p.session->position());
-    make_branches(i);
-  }
+  for (size_t i = 0; i < extensions_.size(); ++i) make_branches(i);
 }
 
 void Pass::commit() {

@@ -75,10 +75,12 @@ void check(ServeFlags& flags) {
 // --ctx, the context of a request is the longest that fits there: then returns a line about it.
 std::string fit_into_memory(GenerationFlags& generation, const std::string& name) {
   const EngineOptions o = generation.model.options();
-  const OpenModel model = open_as_kept(o.model, o.tokenizer, kept_of(o), o.notice);
-  const auto tokenizer = expect_runnable(model.source);  // the engine makes it first, too
+  const auto open = [&] { return open_as_kept(o.model, o.tokenizer, kept_of(o), o.notice); };
+  const auto tokenizer = expect_runnable(open().source);  // the engine makes it first, too
+  // Measured while the file is not mapped: its addresses are counted below.
   const std::optional<uint64_t> have = available_memory(), addresses = available_addresses();
   if (!have) return "";
+  const OpenModel model = open();
   // A mapped file takes addresses, which `ulimit -v` may limit.
   const bool mapped = model.mapped && !o.copy &&
                       (!addresses || *addresses >= *have + totals_of(model.source).bytes);

@@ -213,8 +213,11 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
   // No advice goes beyond the model's own context.
   const Outcome own = under(limit, "plan " + kStory + " -c 2000000 --device cpu --json");
   CHECK(json::parse(own.out)["ways"][0]["context"] == 512);
-  // Without -c, the context is as long as fits.
-  CHECK(under(limit, run).status == 0);
+  // Without -c, the context is as long as fits, also for several answers.
+  for (const char* more : {"", "--answers 4"}) {
+    const Outcome without = under(limit, run + more);
+    CHECK_MESSAGE(without.status == 0, without.err);
+  }
 
   const Outcome long_one =
       under(limit, "plan " + kStory + " --rope-scaling linear:1000 --device cpu");
