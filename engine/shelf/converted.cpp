@@ -410,9 +410,9 @@ bool ConvertedModel::fits() {
 
 bool ConvertedModel::lock(const std::function<void()>& waits) {
   using Clock = std::chrono::steady_clock;
-  // Without a write of the other process. It converts the model in memory before the first one,
-  // on a busy machine at 50 MB/s.
-  const auto most_wait = std::chrono::seconds(3 + bytes_ / 50'000'000);
+  // Without a write of the other process. It converts the model in memory before the first one, on
+  // a busy machine at 50 MB/s. It may also have been stopped.
+  const auto most_wait = std::chrono::seconds(std::min<uint64_t>(3 + bytes_ / 50'000'000, 60));
   const std::string path = converted_folder() + "/" + digits_of(path_) + kLockEnding;
   std::error_code error;
   if (fs::create_directories(converted_folder(), error))  // the models may be private

@@ -83,7 +83,8 @@ std::string expected_names(std::string_view name, const std::vector<std::string>
                     all = known.size() > kMostListed
                               ? fmt::format("one of {} known ones", known.size())
                               : one_of(known);
-  const bool near = 2 * distance(name, nearest) <= std::max(name.size(), nearest.size());
+  const size_t length = std::max(std::min(name.size(), kMostBytes), nearest.size());
+  const bool near = 2 * distance(name, nearest) <= length;
   return near ? fmt::format("{} (nearest: {})", all, nearest) : all;
 }
 
