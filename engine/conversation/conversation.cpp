@@ -66,6 +66,14 @@ std::vector<TokenId> Conversation::tokens() const {
   return messages_.empty() ? std::vector<TokenId>() : render(messages_, false);
 }
 
+bool Conversation::fits() const {
+  try {
+    return int(tokens().size()) < model_->context_length;
+  } catch (const Error&) {  // the template refuses the messages: the next question reports it
+    return true;
+  }
+}
+
 std::vector<TokenId> Conversation::prompt() const {
   const ChatMessage* const begun = begun_answer();
   if (!begun) return render(messages_, true);
@@ -158,21 +166,32 @@ const ChatMessage* Conversation::begun_answer() const {
   return begun ? &messages_.back() : nullptr;
 }
 
-void Conversation::drop_question() { messages_.erase(find_question(), messages_.end()); }
+void Conversation::drop_question() {
+  messages_.erase(find_question(), messages_.end());
+  if (!last_question()) put_back(dropped_.size());
+}
 
-// Removes the message that got no answer. After a tool's result, its call waits for a result again.
 void Conversation::drop_unanswered() {
+  if (messages_.back().role == "assistant") messages_.pop_back();
   if (messages_.back().role == "tool")
     messages_.pop_back();
   else
     drop_question();
+  put_back(std::min(std::exchange(newly_dropped_, 0), dropped_.size()));
+}
+
+// The last `dropped` messages that were dropped are in the context again.
+void Conversation::put_back(size_t dropped) {
+  const auto first = dropped_.end() - ptrdiff_t(dropped);
+  messages_.insert(messages_.begin() + (has_system() ? 1 : 0), first, dropped_.end());
+  dropped_.erase(first, dropped_.end());
 }
 
 std::string Conversation::take_back() {
   const auto last = find_question();
   if (last == messages_.end()) fail(Exit::usage, "there is no question yet");
   const std::string question = last->content;
-  messages_.erase(last, messages_.end());
+  drop_question();
   return question;
 }
 
@@ -229,7 +248,7 @@ size_t Conversation::drop_turns(std::vector<TokenId>& prompt) {
   const auto dropped = ptrdiff_t(messages_.size() - kept.size());
   dropped_.insert(dropped_.end(), messages_.begin() + first, messages_.begin() + first + dropped);
   messages_ = std::move(kept);
-  return size_t(dropped);
+  return newly_dropped_ = size_t(dropped);
 }
 
 // How many tokens a shift in the middle of an answer keeps: the ones that this conversation has in
@@ -336,6 +355,7 @@ void Conversation::constrain(std::span<const TokenId> prompt, GenerateOptions& o
 Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                             const Generate& generate, const OnAnswerEvent& on_event) {
   ENSURE(last_question(), "an answer needs a question");
+  newly_dropped_ = 0;
   const ToolSyntax* const syntax = tool_calling_.syntax();
   Answer answer;
   std::string begun;
@@ -455,13 +475,19 @@ void Conversation::expect_can_save(const std::string& path) const {
 void Conversation::save(const std::string& path, const Settings& settings,
                         const std::string& model) {
   expect_can_save(path);
-  write_conversation(path, {all_messages(), settings, model});
+  write_conversation(path, {all_messages(), settings, model, dropped_.size()});
   own_files_.push_back(path);
 }
 
 SavedConversation Conversation::load(const std::string& path) {
   SavedConversation saved = read_saved_conversation(path);
   set_messages(std::exchange(saved.messages, {}));
+  if (saved.dropped > 0 && !fits()) {
+    const auto first = messages_.begin() + (has_system() ? 1 : 0),
+               last = first + ptrdiff_t(saved.dropped);
+    dropped_.assign(first, last);
+    messages_.erase(first, last);
+  }
   own_files_.push_back(path);
   return saved;
 }

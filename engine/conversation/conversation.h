@@ -95,8 +95,13 @@ class Conversation {
   // The beginning of the next answer, which the model continues: the last message, if it is an
   // assistant's without calls after a question. Null: there is none.
   const ChatMessage* begun_answer() const;
-  // Removes the last question and everything after it; does nothing if there is no question.
+  // Removes the last question and everything after it; does nothing if there is no question. If it
+  // was the only question in the context, the messages that the context dropped come back.
   void drop_question();
+  // Removes the last message, a question or a tool's result, and an answer to it without a token.
+  // After a tool's result, its call waits for a result again. The messages that were dropped to
+  // make room for the answer come back.
+  void drop_unanswered();
   // The same, and returns the question. Throws Error(usage) if there is none.
   std::string take_back();
 
@@ -130,6 +135,7 @@ class Conversation {
   void constrain(std::span<const TokenId> prompt, GenerateOptions& options) const;
   std::vector<TokenId> fitting_prompt(const GenerateOptions& options,
                                       const OnAnswerEvent& on_event);
+  bool fits() const;  // whether the context holds all messages
   bool is_first_question() const;
   // Returns how many messages it dropped; 0 if that does not make enough room.
   size_t drop_turns(std::vector<TokenId>& prompt);
@@ -142,7 +148,7 @@ class Conversation {
   void append_control(std::string_view text, std::vector<TokenId>& prompt) const;
   void read_template(const TemplateChoice& choice);
   std::vector<ChatMessage>::iterator find_question();
-  void drop_unanswered();
+  void put_back(size_t dropped);
 
   std::optional<ConversationModel> model_;  // optional: references cannot be assigned
   bool thinks_;
@@ -153,7 +159,10 @@ class Conversation {
   ChatTemplate format_;
   ToolCalling tool_calling_;
   std::string system_;
-  std::vector<ChatMessage> messages_, dropped_;
+  std::vector<ChatMessage> messages_;
+  // The oldest messages, which a full context has dropped, and how many of them the last answer().
+  std::vector<ChatMessage> dropped_;
+  size_t newly_dropped_ = 0;
   std::vector<std::string> own_files_;  // saved or loaded by this object
   bool rewriting_reported_ = false;
 };

@@ -55,6 +55,14 @@ SavedConversation read_conversation(const std::string& path) {
     read.call_id = message["tool_call_id"].str(""), read.name = message["name"].str("");
     out.messages.push_back(std::move(read));
   });
+  if (file.is_object() && file.has("dropped")) {
+    const bool system = !out.messages.empty() && out.messages[0].role == "system";
+    const auto most = int64_t(out.messages.size()) - system;
+    const int64_t dropped = file["dropped"].integer();
+    if (dropped < 0 || dropped > most)
+      file["dropped"].wrong(fmt::format("0 to {}, the number of messages", most));
+    out.dropped = size_t(dropped);
+  }
   return out;
 }
 
@@ -79,6 +87,7 @@ void write_conversation(const std::string& path, const SavedConversation& conver
   }
   Written file_text{{"messages", list}};
   if (!conversation.model.empty()) file_text["model"] = conversation.model;
+  if (conversation.dropped > 0) file_text["dropped"] = conversation.dropped;
   if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
   // Bytes that are not UTF-8 become U+FFFD.
   const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";

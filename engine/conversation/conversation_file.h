@@ -1,8 +1,8 @@
 // Conversations as JSON files, in a form that other programs use too: a list of
 // {"role": "user", "content": "..."}, alone or as "messages" of an object. Tool calls have OpenAI's
 // form: "tool_calls" of an answer, with their arguments as a string of JSON, and "tool_call_id" of
-// a result. An object may also have "set": the settings of the chat by name, and "model": the model
-// that it was saved with.
+// a result. An object may also have "set": the settings of the chat by name, "model": the model
+// that it was saved with, and "dropped": how many of the oldest messages a full context left out.
 #pragma once
 #include <map>
 #include <string>
@@ -18,6 +18,7 @@ struct SavedConversation {
   std::vector<ChatMessage> messages;
   Settings settings;
   std::string model;  // its name in `chaski list`, its path or "(bundled)"; empty: not known
+  size_t dropped = 0;  // the first messages after the system message, which a full context left out
 };
 
 // Throws Error(io), and Error(bad_file) that names the place in the file.

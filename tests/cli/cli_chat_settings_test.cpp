@@ -88,11 +88,21 @@ TEST_CASE(
                              "A dog.\n" + questions + "/history\n/save " + whole + "\n");
   CHECK_MESSAGE(kept.error_says(" of these are no longer in the context"), kept.err);
   CHECK_MESSAGE(kept.error_says("14 messages in " + whole), kept.err);
-  const json all = json::parse(read_file(whole))["messages"];
-  REQUIRE(all.size() == 14);
-  CHECK(all[0]["content"] == "A dog.");
-  CHECK(lines({"-c", "128", "--ignore-end", "--resume", whole}, "/save " + whole + "\n")
-            .error_says("14 messages in "));
+  const json file = json::parse(read_file(whole));
+  REQUIRE(file["messages"].size() == 14);
+  CHECK(file["messages"][0]["content"] == "A dog.");
+  CHECK(kept.error_says("\n" + std::to_string(file["dropped"].get<int>()) + " of these are"));
+  // They stay out of the same context, and come back into one that holds them.
+  const auto resumed_in = [&](const char* context) {
+    return lines({"-c", context, "--ignore-end", "--resume", whole}, "/history\n/save " + whole);
+  };
+  CHECK(resumed_in("128").error_says(" of these are no longer in the context"));
+  CHECK(json::parse(read_file(whole)) == file);
+  CHECK_FALSE(resumed_in("2048").error_says("no longer in the context"));
+  CHECK_FALSE(json::parse(read_file(whole)).contains("dropped"));
+  write_file(whole, json{{"messages", file["messages"]}, {"dropped", 15}}.dump());
+  CHECK_MESSAGE(resumed_in("128").error_says("dropped is 15, expected 0 to 14"),
+                resumed_in("128").err);
 }
 
 TEST_CASE("cli/chat /set: wrong values change nothing and say what is expected") {

@@ -363,6 +363,22 @@ TEST_CASE("chat: a conversation drops its oldest turns, and an error leaves it a
   CHECK(talk.conversation.messages() == before);
   GenerateOptions shifts;
   shifts.context_policy = ContextPolicy::shift;
+  // Also if messages were dropped for an answer that failed or was interrupted before its first
+  // token, and after /undo.
+  talk.conversation.ask("And the next question, please?");
+  CHECK(error_of([&] { talk.answer("", 9, shifts); }).code == Exit::non_finite);
+  CHECK(talk.conversation.messages() == before);
+  for (const bool undone : {false, true}) {
+    talk.conversation.ask("And the next question, please?");
+    talk.answer("Yes.", 9, shifts);
+    CHECK_EQ(talk.conversation.messages().size(), 3);
+    CHECK_EQ(talk.conversation.all_messages().size(), 9);
+    if (undone)
+      talk.conversation.take_back();
+    else
+      talk.conversation.drop_unanswered();
+    CHECK(talk.conversation.messages() == before);
+  }
   talk.conversation.ask("And the next question, please?");
   const std::string log = talk.answer("Yes.", 9, shifts);
   CHECK_EQ(log.substr(0, log.find('\n')), "dropped: 6");
