@@ -227,16 +227,20 @@ void Chat::reply(bool to_question, const std::string& repeated) {
   try {
     Answer answer = conversation_.answer(speaker_.options, to_question, generate, on_event);
     const bool nothing = interactive_ && answer.result.finish == Finish::interrupted && !begun;
-    show_answer(std::move(answer), view, nothing);
-    if (nothing) put_stopped_before(repeated);
+    if (nothing)
+      drop_unanswered(to_question, repeated), report_end(answer.result);
+    else
+      show_answer(std::move(answer), view);
     sent_.clear();
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
     const char* const removed =
         conversation_.open_call()
             ? "; the tool's result is removed: Ctrl-C at its prompt removes the question too"
-            : "; the question is removed, and Up brings it back: /set context-policy shift drops "
-              "old messages, /undo the question before, /clear all";
+        : conversation_.last_question()
+            ? "; the question is removed, and Up brings it back: /set context-policy shift drops "
+              "old messages, /undo the question before, /clear all"
+            : "; the question is removed, and Up brings it back";
     put_error(std::string(error.what()) + (error.question_alone ? "" : removed));
     bring_back(repeated);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
@@ -270,16 +274,12 @@ void Chat::put_turn_after_error(bool begun, const std::string& repeated) {
   bring_back(repeated);
 }
 
-// Ctrl-C before the first token of an answer: perhaps the question is too long. A tool's result,
-// and the beginning of an answer that was to go on, stay.
-void Chat::put_stopped_before(const std::string& repeated) {
-  const auto& messages = conversation_.messages();
-  const bool to_question =
-      messages.back().content.empty() && messages[messages.size() - 2].role == "user";
-  if (!to_question)
-    return put_notice("stopped before the answer began: /undo removes the question");
-  conversation_.drop_question();
-  put_notice("stopped before the answer began: the question is removed, and Up brings it back");
+// Ctrl-C before the first token of an answer: perhaps the message is too long.
+void Chat::drop_unanswered(bool to_question, const std::string& repeated) {
+  conversation_.drop_unanswered();
+  put_notice(
+      fmt::format("stopped before the answer began: the {} is removed, and Up brings it back",
+                  to_question ? "question" : "tool's result"));
   bring_back(repeated);
 }
 
@@ -312,11 +312,10 @@ void Chat::take_event(const AnswerEvent& event, AnswerView& view) {
         "(in a chat: /set dry-multiplier 0.8)");
 }
 
-// `nothing`: Ctrl-C came before its first token.
-void Chat::show_answer(Answer answer, AnswerView& view, bool nothing) {
+void Chat::show_answer(Answer answer, AnswerView& view) {
   GenerateResult& result = answer.result;
   const bool json = flags_.json.any();
-  if (!json && !nothing) view.end(answer.calls.empty() || answer.damaged);
+  if (!json) view.end(answer.calls.empty() || answer.damaged);
   thought_ = json ? "" : answer.thought;
   for (const std::string& fault : answer.faults) put_notice(fault);
   if (json) {
@@ -448,8 +447,8 @@ Action declare_chat(Flags parser) {
   flags->question.declare(parser);
   flags->question.text_flag.help("ask one question, print its answer and exit");
   flags->question.file_flag.help(
-      "read the question from FILE, after the text of -p; -: from standard input. Piped text is "
-      "added after it, or is the question");
+      "read the question from FILE, after the text of -p; -: from standard input. Several are "
+      "joined. Piped text is added after them, or is the question");
   flags->question.declare_pipe(parser);
   parser
       .add_switch("--lines", flags->lines,

@@ -82,8 +82,8 @@ class Chat {
   void put_turn_after_error(bool begun, const std::string& repeated);
   void bring_back(const std::string& repeated);
   void take_event(const AnswerEvent& event, AnswerView& view);
-  void show_answer(Answer answer, AnswerView& view, bool nothing);
-  void put_stopped_before(const std::string& repeated);
+  void show_answer(Answer answer, AnswerView& view);
+  void drop_unanswered(bool to_question, const std::string& repeated);
   void report_end(const GenerateResult& result);
   std::string state_line(const GenerateResult& result) const;
   std::string of_context(size_t tokens) const;

@@ -101,9 +101,9 @@ TEST_CASE("cli/chat on a terminal: a long question shows its progress") {
   screen.type("\033[200~" + question + "\r.\033[201~\r");
   screen.until(" s left");
   screen.type(kCtrlC);
+  screen.until("the question is removed, and Up brings it back");
   screen.until("; interrupted; ");
   screen.until(" tokens were read");
-  screen.until("the question is removed, and Up brings it back");
   screen.until("> ");
   screen.type("/undo\r");
   screen.until("there is no question yet");
