@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/error.h"
 #include "models/import/json_file.h"
 
 namespace chaski {

@@ -17,7 +17,7 @@ using Settings = std::map<std::string, std::string>;
 struct SavedConversation {
   std::vector<ChatMessage> messages;
   Settings settings;
-  std::string model;  // its name in `chaski list`, its path or "(bundled)"; empty: not known
+  std::string model;   // its name in `chaski list`, its path or "(bundled)"; empty: not known
   size_t dropped = 0;  // the first messages after the system message, which a full context left out
 };
 

@@ -300,7 +300,7 @@ class BatchRun {
       try {
         output_.write(at->first, at->second);
       } catch (...) {
-        out_failed_ = true;  // before another job gets the lock and writes after it
+        out_failed_ = true;       // before another job gets the lock and writes after it
         interruption_.request();  // no other answer can be written
         throw;
       }
