@@ -243,12 +243,14 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   if (!experts && room->bytes >= least)
     return o.notice(weights->path +
                     " was replaced while it was opened, so its experts are read as mapped");
-  o.notice(experts ? fmt::format("{}: is larger than memory: {} of {} of experts stay "
-                                 "there, the others are read from the file when they are chosen",
-                                 weights->path, size_text(room->bytes), size_text(room->all))
-                   : fmt::format("{}: is larger than memory, and {} are left for experts, which "
-                                 "need {}; so every token reads the mapped file",
-                                 weights->path, size_text(room->bytes), size_text(least)));
+  o.notice(experts
+               ? fmt::format(
+                     "{}: weights and context do not fit into memory: {} of {} of "
+                     "experts stay there, the others are read from the file when they are chosen",
+                     weights->path, size_text(room->bytes), size_text(room->all))
+               : fmt::format("{}: does not fit into memory, and {} are left for experts, which "
+                             "need {}; so every token reads the mapped file",
+                             weights->path, size_text(room->bytes), size_text(least)));
 }
 
 void Engine::Impl::open_stream(const EngineOptions& o) {
@@ -258,7 +260,7 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   if (room->streamed.empty()) {
     if (o.notice)
       o.notice(
-          fmt::format("{}: is larger than memory, and {} are left for its layers, expected at "
+          fmt::format("{}: does not fit into memory, and {} are left for its layers, expected at "
                       "least {}: the system reads the mapped file as it is used",
                       weights->path, size_text(room->bytes), size_text(room->least)));
     return;
@@ -269,10 +271,10 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
     o.notice(weights->path +
              " was replaced while it was opened, so its weights are read as mapped");
   if (o.notice && stream && o.weight_memory == 0)
-    o.notice(
-        fmt::format("{}: is larger than memory: {} of {} of weights are read from the file for "
-                    "every token",
-                    weights->path, size_text(room->a_pass), size_text(weights->bytes())));
+    o.notice(fmt::format(
+        "{}: weights and context do not fit into memory: {} of {} of weights are read from "
+        "the file for every token",
+        weights->path, size_text(room->a_pass), size_text(weights->bytes())));
 }
 
 // All stages use the same page numbers, so a pool has as many pages as the smallest stage.
