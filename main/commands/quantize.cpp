@@ -404,7 +404,8 @@ int quantize(QuantizeFlags& flags) {
          "chaski quantize {} small.quipu {}",
          flags.out, flags.in,
          std::ranges::count(types_and_mixtures(), flags.out) > 0 ? flags.out : flags.type);
-  const auto base = base_of_mixture(flags.type);
+  const bool by_recipe = flags.out.ends_with(".gguf") && base_of_mixture(flags.recipe);
+  const auto base = base_of_mixture(by_recipe ? flags.recipe : flags.type);
   flags.options.type = base ? *base : *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
