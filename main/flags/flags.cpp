@@ -183,7 +183,8 @@ class CommandWords {
     if (!first && flag.get_items_expected_max() <= 1) {
       if (value && *value != before->second) {
         // A prompt that is dropped is a question that gets no answer: that is said without -v.
-        const bool is_text = flag.get_name() == "--prompt" || flag.get_name() == "--system";
+        const std::string name = flag.get_name();
+        const bool is_text = name == "--prompt" || name == "--system" || name == "--calibrate";
         auto& notes = is_text ? notes_ : replacements_;
         notes.push_back(fmt::format("{} is given again: {:.60} replaces {:.60}", flag.get_name(),
                                     escaped(*value), escaped(before->second)));
