@@ -166,7 +166,7 @@ void Chat::drop(const Message& interrupted) {
   if (interrupted.dropped)
     return put_note(
         fmt::format("^C: the paste is dropped after {}", counted(*interrupted.dropped, "byte")));
-  if (!edits && conversation_.open_call()) {
+  if (!edits && conversation_.open_call() && interrupted.text.empty()) {
     conversation_.drop_question();
     put_note("no result: the question and its tool calls are removed");
     return put_files_back();
@@ -231,7 +231,6 @@ void Chat::reply(bool to_question, const std::string& repeated) {
       drop_unanswered(to_question, repeated), report_end(answer.result);
     else
       show_answer(std::move(answer), view);
-    sent_.clear();
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
     const char* const removed =
@@ -263,12 +262,10 @@ void Chat::put_begun_json(GenerateResult so_far) {
 
 // What became of the message, and of the beginning of its answer.
 void Chat::put_turn_after_error(bool begun, const std::string& repeated) {
-  if (begun) {
-    sent_.clear();
+  if (begun)
     return put_note(
         "the answer stops here and is kept; /retry generates another one, /undo removes it and the "
         "question");
-  }
   put_note(fmt::format("there is no answer: the {} is removed, and Up brings it back",
                        conversation_.open_call() ? "tool's result" : "question"));
   bring_back(repeated);

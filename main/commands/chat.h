@@ -145,7 +145,7 @@ class Chat {
   Total total_;
   Settings changed_;                 // by /set or by a loaded conversation
   std::vector<AttachedFile> files_;  // for the next message
-  std::vector<AttachedFile> sent_;   // with a message that has no answer yet
+  std::vector<AttachedFile> sent_;   // with the last message
   bool edits_ = false;               // the next question replaces the last one
   bool call_is_shown_ = false;       // the tool call that waits for its result
   bool over_ = false;

@@ -182,7 +182,10 @@ void Chat::set_system(const std::string& text) {
 
 void Chat::undo(const std::string&) {
   const std::string question = conversation_.take_back();
-  put_note("removed: " + without_tabs(question.substr(0, question.find('\n'))));
+  const auto more = uint64_t(std::ranges::count(question, '\n'));
+  put_note("removed: " + without_tabs(question.substr(0, question.find('\n'))) +
+           (more > 0 ? " and " + counted(more, "more line") : ""));
+  put_files_back();
 }
 
 // Changes the seed, because the same seed would draw the same answer.
@@ -194,7 +197,7 @@ void Chat::retry(const std::string&) {
 }
 
 void Chat::clear(const std::string&) {
-  conversation_.clear();
+  conversation_.clear(), sent_.clear();
   for (const AttachedFile& file : std::exchange(files_, {}))
     put_note(file.path + " is not sent with the next message");
 }
@@ -250,6 +253,7 @@ void Chat::attach(const std::string& path) {
 
 // A message with the files of /file after it. A tool's result may be a file alone.
 std::string Chat::with_files(std::string text) {
+  sent_.clear();
   for (AttachedFile& file : std::exchange(files_, {})) {
     text += (text.empty() ? "" : fmt::format("\n\n{}:\n", file.path)) + file.text;
     sent_.push_back(std::move(file));
@@ -339,7 +343,12 @@ void Chat::load(const std::string& path) {
   // After /model the grammar of the flags may not fit: that is an error before anything changes.
   if (first_rules_) speaker_.model->grammar(first_rules_);
   const SavedConversation saved = conversation_.load(path);
-  put_state(fmt::format("{} from {}", counted(conversation_.messages().size(), "message"), path));
+  sent_.clear();
+  const size_t all = conversation_.all_messages().size(),
+               dropped = all - conversation_.messages().size();
+  put_state(fmt::format("{} from {}", counted(all, "message"), path));
+  if (dropped > 0)
+    put_notice(fmt::format("{} of them are not in the context, which was full", dropped));
   call_is_shown_ = false;
   if (interactive_) show_last_turns();
   put_other_model(saved.model, path);

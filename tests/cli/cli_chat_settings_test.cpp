@@ -97,6 +97,7 @@ TEST_CASE(
     return lines({"-c", context, "--ignore-end", "--resume", whole}, "/history\n/save " + whole);
   };
   CHECK(resumed_in("128").error_says(" of these are no longer in the context"));
+  CHECK(resumed_in("128").error_says(" of them are not in the context, which was full"));
   CHECK(json::parse(read_file(whole)) == file);
   CHECK_FALSE(resumed_in("2048").error_says("no longer in the context"));
   CHECK_FALSE(json::parse(read_file(whole)).contains("dropped"));
@@ -390,6 +391,11 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
                 lines({}, "/file " + short_one + "\n").err);
   const Outcome back = lines({}, "/file " + a + "\n/file \"\"\nHello.\n/save " + talk + "b\n");
   CHECK(said_in(talk + "b", "user") == std::vector<std::string>{"Hello."});
+  // After /undo they are sent with the next message.
+  const Outcome undone = lines({}, "/file " + a + "\nHello.\n/undo\nAgain.\n/save " + talk + "c\n");
+  CHECK_MESSAGE(undone.error_says("removed: Hello. and 4 more lines\n"), undone.err);
+  CHECK(said_in(talk + "c", "user") ==
+        std::vector<std::string>{"Again.\n\n" + a + ":\nAlpha.\nBeta."});
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
            {"/file", "/file expects a file"},
            {"/file " + folder / "none", "none: cannot be opened"},
