@@ -72,7 +72,7 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
   CHECK(tokens({"-f", "-", "-f", two}, "Once upon") == tokens({"-f", one, "-f", two}));
   CHECK(tokens({"-p", "Once upon"}, "a time") == tokens({"-f", one, "-f", two}));
   check_one_line(chaski_run({"tokenize", "-m", kStory, "-f", one, two}), 2, "unexpected");
-  // Text that is lost or changed is told.
+  // A note names text that is changed or not read.
   CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xff").error_says("not UTF-8: byte 1 is \\xff"));
   const Outcome eval = chaski_run({"eval", "-m", kStory, "-f", "README.md", "--chunks", "1"}, "a");
   CHECK_MESSAGE(eval.error_says("standard input is not read, because the text is given"), eval.err);
