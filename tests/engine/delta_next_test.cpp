@@ -11,6 +11,7 @@
 #include "models/import/hf/safetensors.h"
 #include "models/import/import.h"
 #include "tests/kit/eagle_support.h"
+#include "tests/kit/import_support.h"
 #include "tests/kit/program.h"
 #include "tests/kit/quipu_support.h"
 
@@ -21,20 +22,6 @@ const std::string kNames[] = {"qwen35", "qwen35_moe", "qwen3next"};
 
 std::string model_of_golden(const std::string& name) { return golden("models/" + name); }
 std::string layer_of(const std::string& name) { return golden("heads/" + name); }
-
-// The golden model, with a word for each token.
-std::string write_with_words(const std::string& path, const std::string& name) {
-  ModelSource source = import_model(model_of_golden(name), {});
-  std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
-  while (int64_t(words.size()) < source.meta.integer("model.vocab_size"))
-    words.push_back("\xe2\x96\x81w" + std::to_string(words.size()));
-  source.meta.set_str("tokenizer.kind", "spm");
-  source.meta.set_floats("tokenizer.scores", std::vector<double>(words.size()));
-  source.meta.set_strs("tokenizer.tokens", words);
-  source.meta.set_int("tokenizer.unk_id", 0);
-  write_quipu(path, source, 1);
-  return path;
-}
 
 // A folder with the golden model in one shard and its layer in the other.
 void write_whole_folder(const std::string& folder, const std::string& name) {
@@ -364,7 +351,8 @@ TEST_CASE("next layer of Qwen: text is the same with it and without, also after 
   for (const std::string& name : kNames) {
     CAPTURE(name);
     const TempFolder temp;
-    const std::string model = write_with_words(temp / "words.quipu", name);
+    const std::string model =
+        write_with_words(temp / "words.quipu", model_of_golden(name), "\xe2\x96\x81w");
     const auto target = open_on_cpu(model, Format::f16), cold = open_on_cpu(model, Format::f16);
     cold->kv_cache().prefixes.reset();  // no text begins from a prefix
     const auto eagle = open_eagle(layer_of(name), target);
@@ -415,7 +403,9 @@ TEST_CASE("next layer of Qwen: a draft depends on the text, not on how its rows 
   for (const std::string& name : kNames) {
     CAPTURE(name);
     const TempFolder temp;
-    const auto target = open_on_cpu(write_with_words(temp / "words.quipu", name), Format::f16);
+    const auto target =
+        open_on_cpu(write_with_words(temp / "words.quipu", model_of_golden(name), "\xe2\x96\x81w"),
+                    Format::f16);
     const auto eagle = open_eagle(layer_of(name), target);
     GenerateOptions with = drawn(0.8, 4, 40);
     Noted noted(eagle_drafter(eagle, with.sampling));
@@ -433,7 +423,8 @@ TEST_CASE("next layer of Qwen: a draft depends on the text, not on how its rows 
 
 TEST_CASE("cli/a Qwen 3.5 model drafts with its own layer") {
   const TempFolder temp;
-  const std::string model = write_with_words(temp / "words.quipu", "qwen35"),
+  const std::string model = write_with_words(temp / "words.quipu", model_of_golden("qwen35"),
+                                             "\xe2\x96\x81w"),
                     whole = temp / "whole.gguf";
   REQUIRE(chaski_run({"convert", model, temp / "plain.gguf"}).status == 0);
   write_file(whole, with_layer(temp / "plain.gguf", "qwen35"));

@@ -11,6 +11,7 @@
 #include "engine/session/kept_pages.h"
 #include "models/import/import.h"
 #include "tests/kit/engine_support.h"
+#include "tests/kit/import_support.h"
 #include "tests/kit/scratch_model.h"
 #include "tests/kit/support.h"
 
@@ -40,20 +41,6 @@ KvPool& states_pool(Engine& e) {
   const auto& kinds = e.kv_cache().states.pools;
   const auto at = std::ranges::find_if(kinds, &StateLayout::Pool::recurrent);
   return e.kv_cache().pools[size_t(at - kinds.begin())];
-}
-
-// A model with recurrent states only, and a word for each token.
-std::string write_mamba_with_words(const std::string& path) {
-  ModelSource source = import_model(golden("models/mamba2"), {});
-  std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
-  while (int64_t(words.size()) < source.meta.integer("model.vocab_size"))
-    words.push_back("w" + std::to_string(words.size()));
-  source.meta.set_str("tokenizer.kind", "spm");
-  source.meta.set_floats("tokenizer.scores", std::vector<double>(words.size()));
-  source.meta.set_strs("tokenizer.tokens", words);
-  source.meta.set_int("tokenizer.unk_id", 0);
-  write_quipu(path, source, 1);
-  return path;
 }
 
 TEST_CASE(
@@ -106,7 +93,7 @@ TEST_CASE("recurrent chats: a long answer does not drop the state at the end of 
 
 TEST_CASE("recurrent chats: beams and forks that end do not drop the state of their prompt") {
   const TempFolder folder;
-  const std::string model = write_mamba_with_words(folder / "words.quipu");
+  const std::string model = write_with_words(folder / "words.quipu", golden("models/mamba2"), "w");
   const auto cold = open_cold(model), warm = open_recurrent(model);
   const auto t = tokens_for(*cold, 600);
   KvPool& pool = states_pool(*warm);
@@ -224,7 +211,7 @@ TEST_CASE("recurrent chats: a server's folder keeps the states at the end of a p
 
 TEST_CASE("recurrent chats: a growing prompt is written once, and again when the server ends") {
   const TempFolder folder;
-  const std::string model = write_mamba_with_words(folder / "words.quipu");
+  const std::string model = write_with_words(folder / "words.quipu", golden("models/mamba2"), "w");
   const auto bound =
       std::make_shared<BoundedFolder>(folder.path, DiskCache::endings(), uint64_t{1} << 30);
   const DiskCache::Note note = [](const std::string& line) { FAIL_CHECK(line); };

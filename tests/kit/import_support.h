@@ -13,6 +13,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/split_name.h"
 #include "ggml-like-tensor/file/model_source.h"
+#include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/file/value_io.h"
 #include "models/import/gguf/gguf.h"
 #include "models/import/import.h"
@@ -288,5 +289,20 @@ struct DamagedHeads {
     CHECK_MESSAGE(contains(error, file), error);
   }
 };
+
+// A model's folder as a .quipu file in which each token is a word: `word` and a number.
+inline std::string write_with_words(const std::string& path, const std::string& model,
+                                    const std::string& word) {
+  ModelSource source = import_model(model, {});
+  std::vector<std::string> words = {"<unk>", "<s>", "</s>"};
+  while (int64_t(words.size()) < source.meta.integer("model.vocab_size"))
+    words.push_back(word + std::to_string(words.size()));
+  source.meta.set_str("tokenizer.kind", "spm");
+  source.meta.set_floats("tokenizer.scores", std::vector<double>(words.size()));
+  source.meta.set_strs("tokenizer.tokens", words);
+  source.meta.set_int("tokenizer.unk_id", 0);
+  write_quipu(path, source, 1);
+  return path;
+}
 
 }  // namespace chaski::test
