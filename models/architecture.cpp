@@ -103,6 +103,7 @@ void match(Model& model, const std::string& kind, const std::string& path,
            const std::vector<const TensorInfo*>& tensors, Take take) {
   std::unordered_map<std::string_view, size_t> found;
   for (size_t i = 0; i < tensors.size(); ++i) found.emplace(tensors[i]->name, i);
+  expect_layers(model, tensors.size(), path);
   std::set<std::string> wanted;
   for (const TensorSlot& slot : tensors_of(model)) {
     wanted.insert(slot.name);
@@ -178,6 +179,13 @@ std::vector<TensorSlot> tensors_of(Model& model) {
   Slots slots;
   model.tensors(slots);
   return slots.all();
+}
+
+void expect_layers(const Model& model, size_t tensors, const std::string& file) {
+  constexpr int64_t kListed = 64;  // missing layers for which match() names the tensor
+  if (model.n_layers > int64_t(tensors) + kListed)
+    fail(Exit::bad_file, "{}: the model has {} layers, but the file has only {} tensors", file,
+         model.n_layers, tensors);
 }
 
 void expect_model(const ModelSource& source) {

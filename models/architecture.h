@@ -87,6 +87,9 @@ std::unique_ptr<Model> complete_model(const Architecture& architecture, Metadata
 void complete_model(Metadata& meta);
 
 std::vector<TensorSlot> tensors_of(Model& model);
+// Throws Error(bad_file) if the model has many more layers than the file has tensors. It is called
+// before tensors_of(), which would list thousands of layers for a small file.
+void expect_layers(const Model& model, size_t tensors, const std::string& file);
 
 // Throws the errors that bind_model() would throw for these tensors, before any weight is read.
 void expect_model(const ModelSource& source);

@@ -220,6 +220,10 @@ void Slots::layer(int64_t i, const std::string& hf_layers) {
 
 std::vector<TensorSlot> Slots::all() const {
   std::vector<TensorSlot> out;
+  size_t slots = 0;
+  for (const Slot& s : list_)
+    slots += 1 + (s.role == Role::matmul ? 3 : 0) + (s.bias != Bias::none);
+  out.reserve(slots);
   for (const Slot& s : list_) {
     const auto named = [&](const char* ours, const char* theirs) {
       TensorSlot slot;

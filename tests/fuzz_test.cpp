@@ -29,6 +29,8 @@ Gguf tiny_bpe() {
 void seed_models() {
   seed("gguf", "llama", tiny_llama().build());
   seed("gguf", "bpe", tiny_bpe().build());
+  seed("gguf", "layers",
+       tiny_llama().drop("llama.block_count").u32("llama.block_count", 4096).build());
   const TempFolder temp;
   const std::string path = write_file(temp / "a.gguf", tiny_llama().build());
   write_quipu(temp / "a.quipu", import_gguf(path), 1);

@@ -139,6 +139,8 @@ TEST_CASE("bad/gguf hyperparameters") {
   check_gguf("head_count_kv is 0", replaced("llama.attention.head_count_kv", 0));
   check_gguf("head_count_kv is 3", replaced("llama.attention.head_count_kv", 3));
   check_gguf("block_count is 4294967295", replaced("llama.block_count", 0xffffffff));
+  check_gguf("the model has 4096 layers, but the file has only 11 tensors",
+             replaced("llama.block_count", 4096));
   check_gguf("rope_dim is 3", replaced("llama.rope.dimension_count", 3));
   check_gguf("rope_dim is 64", replaced("llama.rope.dimension_count", 64));
   check_gguf("block_count is str",

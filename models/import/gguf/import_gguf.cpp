@@ -46,7 +46,11 @@ class GgufImport {
       count_vocabulary();
       read_older_keys();
       read_longrope();
-      if (!file_.tensors.empty()) complete();
+      if (!file_.tensors.empty()) {
+        const auto model = complete();
+        expect_layers(*model, file_.tensors.size(), source_.path);
+        list_slots(*model);
+      }
     }
     take_tensors();
     name_special_pieces();
@@ -64,7 +68,9 @@ class GgufImport {
     if (!find_architecture(architecture_)) layer.read(source_.meta);
     count_vocabulary();
     read_older_keys();
-    complete();
+    Slots facts;
+    complete()->tensors(facts);
+    further_layers_ = facts.further_layers;
     layer.read(source_.meta);
     if (const int64_t n = source_.meta.integer("model.nextn_predict_layers", 0); n != 1)
       fail(Exit::bad_file, "{}: {}.nextn_predict_layers is {}, expected 1", source_.path,
@@ -173,8 +179,8 @@ class GgufImport {
       meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
   }
 
-  void complete() {
-    const auto model = complete_model(source_.meta, [this](const Key& key) {
+  std::unique_ptr<Model> complete() {
+    return complete_model(source_.meta, [this](const Key& key) {
       const Value* found = source_.meta.find(key.ours);
       if (found && key.from_one && is_kind(*found, Kind::integer))
         source_.meta.set(key.ours, to_value(key.from_one(std::get<int64_t>(found->data))));
@@ -183,11 +189,9 @@ class GgufImport {
           source_.meta.set(key.ours, to_value(*given));
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
-    list_slots(*model);
   }
 
   void list_slots(Model& model) {
-    slots_.clear();
     Slots facts;
     model.tensors(facts);
     std::set<std::string> present;

@@ -36,6 +36,8 @@ class HfImport {
     source_.kind = "Hugging Face folder";
     config_ = read_hf_config(folder, source_.meta);
     const std::unique_ptr<Model> model = model_of(source_.meta);
+    read_files();
+    expect_layers(*model, tensors_.size(), folder_);
     model->tensors(facts_);
     list_slots();
   }
@@ -57,7 +59,6 @@ class HfImport {
   }
 
   ModelSource run() {
-    read_files();
     std::erase_if(tensors_, [&](const SafeTensor& t) {
       std::string_view name = t.name;
       drop_prefix(name, facts_.hf_prefix);
