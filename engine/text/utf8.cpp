@@ -37,6 +37,16 @@ Utf8Char read_utf8(std::string_view text) {
   return {Utf8::valid, lead.size};
 }
 
+size_t valid_prefix(std::string_view text) {
+  size_t at = end_of_ascii(text, 0);
+  while (at < text.size()) {
+    const Utf8Char next = read_utf8(text.substr(at));
+    if (next.kind != Utf8::valid) break;
+    at = end_of_ascii(text, at + size_t(next.size));
+  }
+  return at;
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   tail_ += bytes;
   std::string out;

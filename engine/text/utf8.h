@@ -2,6 +2,7 @@
 // where a character may be spread over several tokens. characters.h has case and categories of
 // characters.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,8 @@ struct Utf8Char {
 // The first character of `text`, which must not be empty. Overlong forms, surrogates and values
 // above U+10FFFF are invalid.
 Utf8Char read_utf8(std::string_view text);
+// The number of bytes before the first that is not UTF-8.
+size_t valid_prefix(std::string_view text);
 
 // Converts a stream of bytes into a stream of whole characters.
 class Utf8Stream {

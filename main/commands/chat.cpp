@@ -19,6 +19,7 @@
 #include "main/terminal/output.h"
 #include "main/terminal/signals.h"
 #include "main/terminal/timing.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -113,7 +114,8 @@ void Chat::put_template_notices() {
 
 void Chat::begin() {
   put_template_notices();
-  if (flags_.resume.empty()) return;
+  if (flags_.resume.empty())
+    return put_utf8_note("the system message", conversation_.system(), speaker_.tokenizer());
   load(flags_.resume);
   // --system on the command line replaces the system message of the file.
   if (flags_.system_flag.typed() && !flags_.system.empty() &&
@@ -193,6 +195,7 @@ void Chat::report_error(Exit code, const std::string& line) {
 }
 
 void Chat::ask(const std::string& question, bool repeated) {
+  if (!repeated) put_utf8_note("the question", question, speaker_.tokenizer());
   conversation_.ask(question);
   reply(true, repeated ? question : "");
 }
@@ -200,6 +203,7 @@ void Chat::ask(const std::string& question, bool repeated) {
 // The answer continues when every call has its result.
 void Chat::take_tool_result(const std::string& text) {
   const ToolCall call = *conversation_.open_call();
+  put_utf8_note("the tool's result", text, speaker_.tokenizer());
   conversation_.add_tool_result(call, with_files(text));
   call_is_shown_ = false;
   if (!conversation_.open_call()) reply(false);

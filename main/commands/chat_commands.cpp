@@ -14,6 +14,7 @@
 #include "main/flags/options.h"
 #include "main/terminal/output.h"
 #include "main/terminal/text_editor.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -175,6 +176,7 @@ void Chat::set_system(const std::string& text) {
                ? put_transcript({"", conversation_.system()}, std::string::npos, put_note)
                : put_note("there is no system message");
   const bool removes = text == "\"\"";
+  put_utf8_note("the system message", text, speaker_.tokenizer());
   conversation_.set_system(removes ? "" : text);
   if (interactive_)
     put_note(removes ? "the system message is removed" : "the system message is set");
@@ -245,7 +247,7 @@ void Chat::attach(const std::string& path) {
   }
   if (files_.empty()) fail(Exit::usage, "/file expects a file");
   for (const AttachedFile& file : files_) {
-    const size_t tokens = speaker_.engine().tokenizer().encode(file.text).size();
+    const size_t tokens = speaker_.tokenizer().encode(file.text).size();
     put_note(fmt::format("{}: {} {} sent with the next message", file.path,
                          counted(tokens, "token"), tokens == 1 ? "is" : "are"));
   }

@@ -11,6 +11,7 @@
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -196,6 +197,7 @@ int compare(const CompareFlags& flags) {
   };
   const std::shared_ptr<Engine> a = open(flags.a), b = open(flags.b);
   expect_same_tokens(*a, *b, text);
+  put_utf8_note("the text", text, a->tokenizer());
   std::vector<TokenId> tokens = a->tokenizer().encode_prompt(text);
   const int window = a->context_length(), windows = flags.text.windows_of(tokens.size(), window);
   const uint64_t all = uint64_t(windows) * uint64_t(window);

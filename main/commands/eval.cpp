@@ -9,6 +9,7 @@
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -112,6 +113,7 @@ int eval(const EvalFlags& flags) {
       twin = options.link ? open_engine(options) : base->with(options);
     }
   }
+  put_utf8_note("the text", text, engine->tokenizer());
   const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
   const int window = engine->context_length();
   const int windows = flags.text.windows_of(tokens.size(), window);

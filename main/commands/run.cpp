@@ -19,6 +19,7 @@
 #include "main/terminal/progress.h"
 #include "main/terminal/signals.h"
 #include "main/terminal/timing.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -55,6 +56,7 @@ Prompt prompt_of(const RunFlags& flags) {
 
 std::vector<TokenId> prompt_tokens(const Engine& engine, const RunFlags& flags,
                                    const std::string& text) {
+  put_utf8_note("the text", text, engine.tokenizer());
   const Spelled as = flags.prompt.spelled(engine.tokenizer(), text);
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text, as);
   if (tokens.empty())

@@ -49,6 +49,7 @@ struct Speaker {
   // has changed.
   void constrain(const std::shared_ptr<const Rules>& new_rules, const char* flag);
   Engine& engine() const { return *model->engine(); }
+  const Tokenizer& tokenizer() const { return engine().tokenizer(); }
 
   // Returns the cached answer if there is one, else calls generate().
   GenerateResult answer(std::span<const TokenId> prompt, GenerateOptions options, const Sink& sink);

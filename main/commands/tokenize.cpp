@@ -11,6 +11,7 @@
 #include "main/flags/options.h"
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
+#include "main/terminal/utf8_note.h"
 
 namespace chaski {
 
@@ -63,6 +64,7 @@ int tokenize(TokenizeFlags& flags) {
   if (!tokenizer->remark().empty()) put_notice(tokenizer->remark());
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
   const std::string text = flags.prompt.required();
+  put_utf8_note("the text", text, *tokenizer);
   const std::vector<TokenId> tokens =
       tokenizer->encode_whole(text, flags.prompt.spelled(*tokenizer, text));
   if (flags.json)

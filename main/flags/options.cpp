@@ -12,7 +12,6 @@
 #include "engine/passes/placement.h"
 #include "engine/session/follow.h"
 #include "engine/shelf/inspection.h"  // for expected_names()
-#include "engine/text/characters.h"
 #include "main/flags/formats.h"
 #include "main/flags/ranks.h"
 #include "main/flags/values.h"
@@ -414,13 +413,7 @@ std::optional<std::string> PromptFlags::read() const {
   if (pipe.empty() && given() && !names_standard_input() && standard_input_has_text())
     put_notice("standard input is not read, because the text is given");
   std::erase(parts, "");
-  std::string all = fmt::format("{}", fmt::join(parts, "\n\n"));
-  if (const std::string valid = valid_utf8(all); valid != all) {
-    const auto at = std::ranges::mismatch(all, valid).in1 - all.begin();
-    put_notice(fmt::format("the text is not UTF-8: byte {} is \\x{:02x}; is it UTF-16 or Latin-1?",
-                           at, uint8_t(all[size_t(at)])));
-  }
-  return all;
+  return fmt::format("{}", fmt::join(parts, "\n\n"));
 }
 
 std::string PromptFlags::required() const {

@@ -404,6 +404,33 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
     CHECK_MESSAGE(lines({}, line + "\n").error_says(error), line);
 }
 
+TEST_CASE("cli/chat: a note names text that is not UTF-8, and what the tokenizer does with it") {
+  const TempFolder folder;
+  const auto check = [](const Outcome& outcome, const std::string& what, const char* fate) {
+    const std::string note = fmt::format(
+        "chaski: note: the {} is not UTF-8: byte 1 is \\xe9, which the tokenizer {}; is it UTF-16 "
+        "or "
+        "Latin-1?\n",
+        what, fate);
+    CHECK(outcome.status == 0);
+    CHECK_MESSAGE(outcome.error_says(note), outcome.err);
+    CHECK_MESSAGE(outcome.err.find("UTF-8") == outcome.err.rfind("UTF-8"), outcome.err);
+  };
+  check(lines({}, "A\xe9.\n"), "question", "keeps");
+  check(lines({}, "A dog.\n/edit\nA\xe9.\n"), "question", "keeps");
+  check(lines({}, "A\xe9.\n/retry\n"), "question", "keeps");
+  check(lines({}, "/system A\xe9.\n"), "system message", "keeps");
+  check(lines({"--system", "A\xe9."}, "A dog.\n"), "system message", "keeps");
+  const std::string talk = folder / "talk";
+  lines({}, "A dog.\n/save " + talk + "\n");
+  check(lines({"--system", "A\xe9.", "--resume", talk}, ""), "system message", "keeps");
+  ModelSource source = source_of(open_quipu(kStory));
+  source.meta.set_strs("tokenizer.normalizer", std::vector<std::string>{"nfc"});
+  write_quipu(folder / "nfc.quipu", source, 1);
+  check(chaski_run({"chat", "-m", folder / "nfc.quipu", "-n", "3", "-p", "A\xe9."}), "question",
+        "replaces by U+FFFD");
+}
+
 TEST_CASE("cli/chat /history, and the last turns of a conversation that is continued") {
   const TempFolder folder;
   const std::string talk = write_file(folder / "talk", R"({"messages":[
