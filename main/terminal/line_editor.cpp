@@ -19,6 +19,8 @@
 
 #include "engine/machine/cache_folder.h"
 #include "engine/session/engine.h"
+#include "engine/text/characters.h"
+#include "engine/text/utf8.h"
 #include "main/terminal/keyboard.h"
 #include "main/terminal/output.h"
 #include "main/terminal/pastes.h"
@@ -34,6 +36,7 @@ constexpr size_t kLongestInLine = 2000;  // bytes of a paste that is shown as it
 constexpr char kEscape = 0x1b;
 constexpr std::string_view kPasteBegins = "[200~", kStrayMark = "[201~";  // after an escape
 constexpr std::string_view kBlock = "\"\"\"";
+constexpr wchar_t kReplaced = 0xFFFD;  // for a byte that is not UTF-8
 // Control characters that no key of a keyboard needs: bound to functions of libedit.
 constexpr char kSubmit = 0x1c, kNextMessage = 0x1d, kPreviousMessage = 0x1e, kRedraw = 0x1f;
 
@@ -101,6 +104,7 @@ struct LineEditor::Terminal {
   int line_start();
   int line_end();
   int next_character(wchar_t* out);
+  int replace(char byte, wchar_t* out);
   Message read(const char* prompt);
   bool is_drawn_wrong();
 
@@ -113,7 +117,8 @@ struct LineEditor::Terminal {
   const std::string history_file;
   const Complete completions;
   bool interrupted = false, redraws = false;
-  ptrdiff_t drawn = 0;  // bytes of the line at the last check
+  std::optional<unsigned char> replaced;  // the first byte of the line that is not UTF-8
+  ptrdiff_t drawn = 0;                    // bytes of the line at the last check
 };
 
 LineEditor::Terminal& LineEditor::Terminal::of(EditLine* e) {
@@ -173,7 +178,7 @@ LineEditor::Terminal::~Terminal() {
 
 void LineEditor::Terminal::add_to_history(const std::string& line) {
   HistEvent event;
-  ::history(history, &event, H_ENTER, (line + "\n").c_str());
+  ::history(history, &event, H_ENTER, (valid_utf8(line) + "\n").c_str());
 }
 
 // Adds a message to the history of this chat and of later ones.
@@ -188,14 +193,19 @@ std::string LineEditor::Terminal::typed() const {
   return std::string(line->buffer, line->lastchar);
 }
 
+// libedit takes UTF-8 only.
 void LineEditor::Terminal::insert(const std::string& text) {
-  el_insertstr(editor, text.c_str());
+  if (const size_t at = valid_prefix(text); at < text.size() && !replaced)
+    replaced = static_cast<unsigned char>(text[at]);
+  el_insertstr(editor, valid_utf8(text).c_str());
   redraws = true;
 }
 
-// Inserts a paste at the cursor. A long one, or one of several lines, is a placeholder there.
+// Inserts a paste at the cursor. A long one, one of several lines, or one that is not UTF-8 is a
+// placeholder there.
 void LineEditor::Terminal::paste(std::string text) {
-  const bool apart = has_controls(text) || text.size() > kLongestInLine;
+  const bool apart =
+      has_controls(text) || text.size() > kLongestInLine || valid_prefix(text) < text.size();
   const std::string shown = apart ? pastes.add(std::move(text)) : text;
   searches() ? keyboard.put_back(shown) : insert(shown);
 }
@@ -312,13 +322,20 @@ void LineEditor::Terminal::take_paste() {
   redraws = true;
 }
 
+// U+FFFD for a byte that is not UTF-8.
+int LineEditor::Terminal::replace(char byte, wchar_t* out) {
+  if (!replaced) replaced = static_cast<unsigned char>(byte);
+  *out = kReplaced;
+  return 1;
+}
+
 int LineEditor::Terminal::next_character(wchar_t* out) {
   using Key = Keyboard::Key;
   if (!suggestion.empty()) insert(std::exchange(suggestion, ""));
   if (!keyboard.has_waiting() && is_drawn_wrong()) redraws = true;
   std::mbstate_t state{};
-  bool inside = false;  // in the middle of a character
-  for (;;) {
+  bool inside = false;  // in the middle of a character, which begins with `first`
+  for (char first = 0;;) {
     char byte = kRedraw;
     // Not while the rest of a key waits: the letters of an arrow key would go into the line.
     if (inside || keyboard.has_waiting() || !std::exchange(redraws, false)) {
@@ -326,7 +343,7 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
       interrupted = key == Key::interrupted;
       if (key == Key::changed) continue;
       if (key != Key::byte) break;
-      if (byte == kEscape) {
+      if (byte == kEscape && !inside) {
         if (keyboard.take(kPasteBegins)) {
           take_paste();
           continue;
@@ -339,17 +356,21 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
       }
     }
     const size_t n = std::mbrtowc(out, &byte, 1, &state);
-    inside = n == size_t(-2);
-    if (inside) continue;
+    if (n == size_t(-2)) {
+      if (!std::exchange(inside, true)) first = byte;
+      continue;
+    }
     if (n != size_t(-1)) return 1;
-    state = {};  // drops a byte that is not UTF-8
+    if (!inside) return replace(byte, out);
+    keyboard.put_back({&byte, 1});  // the begun character is invalid, this byte is the next key
+    return replace(first, out);
   }
   interrupted_text = typed();
   return interrupted ? -1 : 0;
 }
 
 LineEditor::Message LineEditor::Terminal::read(const char* prompt_text) {
-  interrupted = false;
+  interrupted = false, replaced.reset();
   prompt = prompt_text;
   keyboard.release();
   terminal_is_changed(true);
@@ -365,6 +386,9 @@ LineEditor::Message LineEditor::Terminal::read(const char* prompt_text) {
     return {Result::interrupted, interrupted_text, false, keyboard.dropped()};
   }
   if (!text || count <= 0) return {Result::end, ""};
+  if (replaced)
+    put_notice(fmt::format(
+        "the line is not UTF-8: byte \\x{:02x} is replaced by U+FFFD; is it Latin-1?", *replaced));
   std::string line(text, size_t(count));
   if (line.ends_with('\n')) line.pop_back();
   if (line.find_first_not_of(" \t\n") != std::string::npos) remember(line);

@@ -236,6 +236,33 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C drops a paste that is being read, and 
   CHECK(screen.is_as_before());
 }
 
+TEST_CASE("cli/chat on a terminal: a byte that is not UTF-8 takes no other text with it") {
+  const TempFolder folder;
+  Screen screen(chat(), "xterm", folder / "state");
+  screen.resize(200);
+  screen.until("> ");
+  // Typed: alone, as the beginning of a character, and before an arrow key.
+  screen.type("A caf\xe9 on \xe2\x82the hill\xe9\033[D.\r");
+  screen.until("note: the line is not UTF-8: byte \\xe9 is replaced by U+FFFD; is it Latin-1?");
+  answered(screen);
+  CHECK(questions(screen, folder / "a") ==
+        std::vector<std::string>{"A caf\ufffd on \ufffdthe hill.\ufffd"});
+  // A paste is kept as it is.
+  screen.type(std::string("see ") + kPaste + "a caf\xe9 here" + kPasted + " now\r");
+  screen.until("see [paste 1: 11 bytes] now");
+  screen.until("note: the question is not UTF-8: byte 9 is \\xe9, which the tokenizer keeps");
+  answered(screen);
+  CHECK(questions(screen, folder / "b").back() == "see a caf\ufffd here now");
+  screen.type("/edit here\r");
+  screen.until("see a caf\ufffd here now");
+  screen.type("!\r");
+  screen.until("note: the line is not UTF-8");
+  answered(screen);
+  CHECK(questions(screen, folder / "c").back() == "see a caf\ufffd here now!");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/chat: the history file keeps the newest messages, at most 16 MB") {
   const TempFolder folder;
   const std::string path = folder / "history";
