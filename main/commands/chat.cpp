@@ -204,7 +204,7 @@ void Chat::ask(const std::string& question, bool repeated) {
 void Chat::take_tool_result(const std::string& text) {
   const ToolCall call = *conversation_.open_call();
   put_utf8_note("the tool's result", text, speaker_.tokenizer());
-  conversation_.add_tool_result(call, with_files(text));
+  conversation_.add_tool_result(call, with_files(text, Sent::result));
   call_is_shown_ = false;
   if (!conversation_.open_call()) reply(false);
 }
@@ -245,14 +245,14 @@ void Chat::reply(bool to_question, const std::string& repeated) {
               "old messages, /undo the question before, /clear all"
             : "; the question is removed, and Up brings it back";
     put_error(std::string(error.what()) + (error.question_alone ? "" : removed));
-    bring_back(repeated);
+    bring_back(to_question, repeated);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);
     if (begun && flags_.json.any() && !is_io) put_begun_json(std::move(so_far));
     if (!interactive_ || is_io) throw;
     put_error(error.what());
-    put_turn_after_error(begun, repeated);
+    put_turn_after_error(begun, to_question, repeated);
   }
 }
 
@@ -265,14 +265,14 @@ void Chat::put_begun_json(GenerateResult so_far) {
 }
 
 // What became of the message, and of the beginning of its answer.
-void Chat::put_turn_after_error(bool begun, const std::string& repeated) {
+void Chat::put_turn_after_error(bool begun, bool to_question, const std::string& repeated) {
   if (begun)
     return put_note(
         "the answer stops here and is kept; /retry generates another one, /undo removes it and the "
         "question");
   put_note(fmt::format("there is no answer: the {} is removed, and Up brings it back",
-                       conversation_.open_call() ? "tool's result" : "question"));
-  bring_back(repeated);
+                       to_question ? "question" : "tool's result"));
+  bring_back(to_question, repeated);
 }
 
 // Ctrl-C before the first token of an answer: perhaps the message is too long.
@@ -281,13 +281,13 @@ void Chat::drop_unanswered(bool to_question, const std::string& repeated) {
   put_notice(
       fmt::format("stopped before the answer began: the {} is removed, and Up brings it back",
                   to_question ? "question" : "tool's result"));
-  bring_back(repeated);
+  bring_back(to_question, repeated);
 }
 
 // A message was removed: Up shows its text, and its files are sent with the next one.
-void Chat::bring_back(const std::string& repeated) {
+void Chat::bring_back(bool to_question, const std::string& repeated) {
   if (!repeated.empty()) editor_.remember(repeated);
-  put_files_back();
+  put_files_back(to_question ? 0 : results_--);
 }
 
 void Chat::take_event(const AnswerEvent& event, AnswerView& view) {

@@ -59,6 +59,7 @@ class Chat {
   enum class Typed { here, in_file };  // where settings are from: those of a file name no files
   struct AttachedFile {
     std::string path, text;
+    int result = 0;  // number of the tool's result that it was sent with; 0: the question
   };
   // Sums over all answers of this chat.
   struct Total {
@@ -79,8 +80,8 @@ class Chat {
   void take_tool_result(const std::string& text);
   void reply(bool to_question, const std::string& repeated = "");
   void put_begun_json(GenerateResult so_far);
-  void put_turn_after_error(bool begun, const std::string& repeated);
-  void bring_back(const std::string& repeated);
+  void put_turn_after_error(bool begun, bool to_question, const std::string& repeated);
+  void bring_back(bool to_question, const std::string& repeated);
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
   void drop_unanswered(bool to_question, const std::string& repeated);
@@ -106,8 +107,9 @@ class Chat {
   void edit(const std::string& where);
   void edit_in_editor(const std::string& question);
   void attach(const std::string& path);
-  std::string with_files(std::string text);
-  void put_files_back();
+  enum class Sent { question, result };
+  std::string with_files(std::string text, Sent as = Sent::question);
+  void put_files_back(int first_result = 0);
   void history(const std::string&);
   void show_last_turns();
   void copy(const std::string&);
@@ -145,7 +147,8 @@ class Chat {
   Total total_;
   Settings changed_;                 // by /set or by a loaded conversation
   std::vector<AttachedFile> files_;  // for the next message
-  std::vector<AttachedFile> sent_;   // with the last message
+  std::vector<AttachedFile> sent_;   // with the last question and the results of its tool calls
+  int results_ = 0;                  // number of these results
   bool edits_ = false;               // the next question replaces the last one
   bool call_is_shown_ = false;       // the tool call that waits for its result
   bool over_ = false;

@@ -193,6 +193,7 @@ void Chat::undo(const std::string&) {
 // Changes the seed, because the same seed would draw the same answer.
 void Chat::retry(const std::string&) {
   const std::string question = conversation_.take_back();
+  put_files_back(1);
   changed_["seed"] = std::to_string(++settings_.generate.sampling.seed);
   speaker_.set(settings_);
   ask(question, true);
@@ -254,20 +255,25 @@ void Chat::attach(const std::string& path) {
 }
 
 // A message with the files of /file after it. A tool's result may be a file alone.
-std::string Chat::with_files(std::string text) {
-  sent_.clear();
+std::string Chat::with_files(std::string text, Sent as) {
+  results_ = as == Sent::result ? results_ + 1 : 0;
+  if (as == Sent::question) sent_.clear();
   for (AttachedFile& file : std::exchange(files_, {})) {
     text += (text.empty() ? "" : fmt::format("\n\n{}:\n", file.path)) + file.text;
+    file.result = results_;
     sent_.push_back(std::move(file));
   }
   return text;
 }
 
-// After the message was removed.
-void Chat::put_files_back() {
-  for (const AttachedFile& file : sent_)
-    put_note(file.path + " is sent with the next message; /file \"\" takes it back");
-  std::ranges::move(std::exchange(sent_, {}), std::inserter(files_, files_.begin()));
+// After messages were removed: the question and all after it, or the results from this one on.
+void Chat::put_files_back(int first_result) {
+  const auto first = std::ranges::find_if(
+      sent_, [&](const AttachedFile& file) { return file.result >= first_result; });
+  for (auto file = first; file != sent_.end(); ++file)
+    put_note(file->path + " is sent with the next message; /file \"\" takes it back");
+  std::move(first, sent_.end(), std::inserter(files_, files_.begin()));
+  sent_.erase(first, sent_.end());
 }
 
 void Chat::history(const std::string&) {

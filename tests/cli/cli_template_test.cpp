@@ -311,6 +311,26 @@ TEST_CASE("cli/chat --tools on a terminal: after an error the call waits for a r
   CHECK(said_in(talk, "tool") == std::vector<std::string>{"5"});
 }
 
+TEST_CASE("cli/chat --tools: the files of a removed turn are sent with the next messages") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes), talk = folder / "talk",
+                    a = write_file(folder / "a", "Alpha."), b = write_file(folder / "b", "Beta.");
+  const auto said = [&](const std::string& typed, const std::string& role) {
+    const Outcome outcome = chaski_run({"chat", "--lines", "-m", model, "--seed", "3", "-n", "60",
+                                        "--tools", kTools, "--tool-choice", "count"},
+                                       typed + "/save " + talk + "\n");
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    std::filesystem::rename(talk, talk + "-");
+    return said_in(talk + "-", role);
+  };
+  const std::string turn = "/file " + a + "\nCount!\n/file " + b + "\n5\n",
+                    with_a = "\n\n" + a + ":\nAlpha.", with_b = "\n\n" + b + ":\nBeta.";
+  using Texts = std::vector<std::string>;
+  CHECK(said(turn + "/undo\nAgain!\n", "user") == Texts{"Again!" + with_a + with_b});
+  CHECK(said(turn + "/retry\n6\n", "user") == Texts{"Count!" + with_a});
+  CHECK(said(turn + "/retry\n6\n", "tool") == Texts{"6" + with_b});
+}
+
 TEST_CASE("cli/chat --tools: wrong uses end with one line") {
   const TempFolder folder;
   const std::string model = story_with(folder, kHermes),
