@@ -169,7 +169,7 @@ void Chat::drop(const Message& interrupted) {
     return put_note(
         fmt::format("^C: the paste is dropped after {}", counted(*interrupted.dropped, "byte")));
   if (!edits && conversation_.open_call() && interrupted.text.empty()) {
-    conversation_.drop_question();
+    remove_question();
     put_note("no result: the question and its tool calls are removed");
     return put_files_back();
   }

@@ -103,12 +103,14 @@ class Chat {
   void clear(const std::string&);
   void set_system(const std::string& text);
   void undo(const std::string&);
+  std::string remove_question();
   void retry(const std::string&);
   void edit(const std::string& where);
   void edit_in_editor(const std::string& question);
   void attach(const std::string& path);
   enum class Sent { question, result };
   std::string with_files(std::string text, Sent as = Sent::question);
+  std::string without_files(const std::string& question) const;
   void put_files_back(int first_result = 0);
   void history(const std::string&);
   void show_last_turns();

@@ -182,8 +182,15 @@ void Chat::set_system(const std::string& text) {
     put_note(removes ? "the system message is removed" : "the system message is set");
 }
 
+// Removes the last question and all after it. Up then shows the question.
+std::string Chat::remove_question() {
+  std::string question = conversation_.take_back();
+  editor_.remember(without_files(question));
+  return question;
+}
+
 void Chat::undo(const std::string&) {
-  const std::string question = conversation_.take_back();
+  const std::string question = remove_question();
   const auto more = uint64_t(std::ranges::count(question, '\n'));
   put_note("removed: " + without_tabs(question.substr(0, question.find('\n'))) +
            (more > 0 ? " and " + counted(more, "more line") : ""));
@@ -254,16 +261,32 @@ void Chat::attach(const std::string& path) {
   }
 }
 
+namespace {
+
+std::string with_name(const std::string& path, const std::string& text) {
+  return fmt::format("\n\n{}:\n{}", path, text);
+}
+
+}  // namespace
+
 // A message with the files of /file after it. A tool's result may be a file alone.
 std::string Chat::with_files(std::string text, Sent as) {
   results_ = as == Sent::result ? results_ + 1 : 0;
   if (as == Sent::question) sent_.clear();
   for (AttachedFile& file : std::exchange(files_, {})) {
-    text += (text.empty() ? "" : fmt::format("\n\n{}:\n", file.path)) + file.text;
+    text += text.empty() ? file.text : with_name(file.path, file.text);
     file.result = results_;
     sent_.push_back(std::move(file));
   }
   return text;
+}
+
+// The last question as it was typed: its files are queued again, apart from it.
+std::string Chat::without_files(const std::string& question) const {
+  std::string files;
+  for (const AttachedFile& file : sent_)
+    if (file.result == 0) files += with_name(file.path, file.text);
+  return question.substr(0, question.size() - (question.ends_with(files) ? files.size() : 0));
 }
 
 // After messages were removed: the question and all after it, or the results from this one on.

@@ -362,6 +362,30 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
   check_one_line(chaski_run(once), 8, "are not finite");
 }
 
+TEST_CASE("cli/chat on a terminal: after /undo, Up gives the removed question without its files") {
+  const TempFolder folder;
+  const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
+  screen.resize(200);
+  const auto type = [&](const std::string& keys, const std::string& shown) {
+    CAPTURE(keys);
+    screen.until("> ");
+    screen.type(keys);
+    screen.until(shown);
+  };
+  type("/file " + file + "\r", "sent with the next message");
+  type("A cat.\r", " of 512 tokens; ");
+  type("/undo\r", "removed: A cat. and 3 more lines");
+  screen.until(file + " is sent with the next message");
+  type("\033[A", "A cat.");
+  screen.type("!\r");
+  screen.until(" of 512 tokens; ");
+  type("/save " + talk + "\r", "2 messages in");
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat.!\n\n" + file + ":\nA bird."});
+  type("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {
   int left = 200;
   for (int ms = 0; ms < 24; ms += 2, --left) {  // while it starts
