@@ -187,6 +187,11 @@ void Conversation::put_back(size_t dropped) {
   dropped_.erase(first, dropped_.end());
 }
 
+void Conversation::restore(const Snapshot& before) {
+  messages_ = before.messages, dropped_ = before.dropped;
+  newly_dropped_ = 0;
+}
+
 std::string Conversation::take_back() {
   const auto last = find_question();
   if (last == messages_.end()) fail(Exit::usage, "there is no question yet");

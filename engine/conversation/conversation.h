@@ -104,6 +104,12 @@ class Conversation {
   void drop_unanswered();
   // The same, and returns the question. Throws Error(usage) if there is none.
   std::string take_back();
+  // The messages now, for restore().
+  struct Snapshot {
+    std::vector<ChatMessage> messages, dropped;
+  };
+  Snapshot snapshot() const { return {messages_, dropped_}; }
+  void restore(const Snapshot& before);
 
   using Generate = std::function<GenerateResult(std::span<const TokenId> prompt,
                                                 const GenerateOptions& options, const Sink& sink)>;

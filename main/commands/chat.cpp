@@ -185,8 +185,7 @@ void Chat::take(const Message& message) {
     return run_command(text);
   if (!edits && conversation_.open_call()) return take_tool_result(text);
   if (text.find_first_not_of(kSpace) == std::string::npos) return;
-  if (edits) conversation_.drop_question();
-  ask(with_files(text));
+  edits ? ask_edited(text) : ask(with_files(text));
 }
 
 void Chat::report_error(Exit code, const std::string& line) {
@@ -194,10 +193,31 @@ void Chat::report_error(Exit code, const std::string& line) {
   if (!interactive_ && status_ == 0) status_ = int(code);
 }
 
-void Chat::ask(const std::string& question, bool repeated) {
-  if (!repeated) put_utf8_note("the question", question, speaker_.tokenizer());
+// `before`: what the question replaces.
+void Chat::ask(const std::string& question, const Before* before) {
+  if (!before || before->edited) put_utf8_note("the question", question, speaker_.tokenizer());
   conversation_.ask(question);
-  reply(true, repeated ? question : "");
+  reply(true, before);
+}
+
+// The question takes the place of the last one.
+void Chat::ask_edited(const std::string& text) {
+  const Before last = before(true);
+  conversation_.drop_question();
+  ask(with_files(text), &last);
+}
+
+Chat::Before Chat::before(bool edited) const {
+  return {edited,   conversation_.snapshot(),        files_, sent_, results_,
+          changed_, settings_.generate.sampling.seed};
+}
+
+void Chat::restore(const Before& before) {
+  conversation_.restore(before.conversation);
+  files_ = before.files, sent_ = before.sent, results_ = before.results;
+  changed_ = before.changed, settings_.generate.sampling.seed = before.seed;
+  speaker_.set(settings_);
+  for (const AttachedFile& file : files_) put_queued(file);
 }
 
 // The answer continues when every call has its result.
@@ -209,8 +229,8 @@ void Chat::take_tool_result(const std::string& text) {
   if (!conversation_.open_call()) reply(false);
 }
 
-// Shows the answer to the last message. `repeated`: the question, if it was not typed now.
-void Chat::reply(bool to_question, const std::string& repeated) {
+// Shows the answer to the last message.
+void Chat::reply(bool to_question, const Before* before) {
   using Thinking = AnswerView::Thinking;
   call_is_shown_ = false;
   AnswerView view({think_ == "hide"   ? Thinking::hidden
@@ -231,28 +251,31 @@ void Chat::reply(bool to_question, const std::string& repeated) {
   try {
     Answer answer = conversation_.answer(speaker_.options, to_question, generate, on_event);
     const bool nothing = interactive_ && answer.result.finish == Finish::interrupted && !begun;
+    const bool replaces = before && !before->edited && interactive_ && !nothing &&
+                          answer.result.finish == Finish::interrupted;
     if (nothing)
-      drop_unanswered(to_question, repeated), report_end(answer.result);
+      drop_unanswered(to_question, before), report_end(answer.result);
     else
       show_answer(std::move(answer), view);
+    if (replaces) put_notice("the beginning of this answer replaces the earlier answer");
   } catch (const ContextOverflow& error) {
     if (!interactive_) throw;
-    const char* const removed =
-        conversation_.open_call()
-            ? "; the tool's result is removed: Ctrl-C at its prompt removes the question too"
-        : conversation_.last_question()
-            ? "; the question is removed, and Up brings it back: /set context-policy shift drops "
-              "old messages, /undo the question before, /clear all"
-            : "; the question is removed, and Up brings it back";
-    put_error(std::string(error.what()) + (error.question_alone ? "" : removed));
-    bring_back(to_question, repeated);
+    const char* const advice = before         ? ""
+                               : !to_question ? ": Ctrl-C at its prompt removes the question too"
+                               : conversation_.last_question()
+                                   ? ": /set context-policy shift drops old messages, /undo the "
+                                     "question before, /clear all"
+                                   : "";
+    put_error(error.what() +
+              (error.question_alone ? "" : "; " + removed_line(to_question, before) + advice));
+    bring_back(to_question, before);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);
     if (begun && flags_.json.any() && !is_io) put_begun_json(std::move(so_far));
     if (!interactive_ || is_io) throw;
     put_error(error.what());
-    put_turn_after_error(begun, to_question, repeated);
+    put_turn_after_error(begun, to_question, before);
   }
 }
 
@@ -265,29 +288,34 @@ void Chat::put_begun_json(GenerateResult so_far) {
 }
 
 // What became of the message, and of the beginning of its answer.
-void Chat::put_turn_after_error(bool begun, bool to_question, const std::string& repeated) {
+void Chat::put_turn_after_error(bool begun, bool to_question, const Before* before) {
   if (begun)
     return put_note(
         "the answer stops here and is kept; /retry generates another one, /undo removes it and the "
         "question");
-  put_note(fmt::format("there is no answer: the {} is removed, and Up brings it back",
-                       to_question ? "question" : "tool's result"));
-  bring_back(to_question, repeated);
+  put_note("there is no answer: " + removed_line(to_question, before));
+  bring_back(to_question, before);
 }
 
 // Ctrl-C before the first token of an answer: perhaps the message is too long.
-void Chat::drop_unanswered(bool to_question, const std::string& repeated) {
+void Chat::drop_unanswered(bool to_question, const Before* before) {
   conversation_.drop_unanswered();
-  put_notice(
-      fmt::format("stopped before the answer began: the {} is removed, and Up brings it back",
-                  to_question ? "question" : "tool's result"));
-  bring_back(to_question, repeated);
+  put_notice("stopped before the answer began: " + removed_line(to_question, before));
+  bring_back(to_question, before);
 }
 
-// A message was removed: Up shows its text, and its files are sent with the next one.
-void Chat::bring_back(bool to_question, const std::string& repeated) {
-  if (!repeated.empty()) editor_.remember(repeated);
-  put_files_back(to_question ? 0 : results_--);
+std::string Chat::removed_line(bool to_question, const Before* before) {
+  if (!before)
+    return fmt::format("the {} is removed, and Up brings it back",
+                       to_question ? "question" : "tool's result");
+  return before->edited ? "the conversation is as it was before /edit, and Up brings the new "
+                          "question back"
+                        : "the conversation is as it was before /retry";
+}
+
+// A message was removed: its files are sent with the next one, and what it replaced comes back.
+void Chat::bring_back(bool to_question, const Before* before) {
+  before ? restore(*before) : put_files_back(to_question ? 0 : results_--);
 }
 
 void Chat::take_event(const AnswerEvent& event, AnswerView& view) {

@@ -61,6 +61,15 @@ class Chat {
     std::string path, text;
     int result = 0;  // number of the tool's result that it was sent with; 0: the question
   };
+  // What /retry and /edit replace. It comes back if the new answer does not begin.
+  struct Before {
+    bool edited;  // by /edit
+    Conversation::Snapshot conversation;
+    std::vector<AttachedFile> files, sent;
+    int results;
+    Settings changed;
+    uint64_t seed;
+  };
   // Sums over all answers of this chat.
   struct Total {
     uint64_t answers = 0, read = 0, cached = 0, written = 0, drafted = 0, accepted = 0;
@@ -75,16 +84,19 @@ class Chat {
   std::string prompt();
   void take(const Message& message);
   void drop(const Message& interrupted);
-  // `repeated`: it was not typed now, so Up does not show it.
-  void ask(const std::string& question, bool repeated = false);
+  Before before(bool edited) const;
+  void restore(const Before& before);
+  void ask(const std::string& question, const Before* before = nullptr);
+  void ask_edited(const std::string& text);
   void take_tool_result(const std::string& text);
-  void reply(bool to_question, const std::string& repeated = "");
+  void reply(bool to_question, const Before* before = nullptr);
   void put_begun_json(GenerateResult so_far);
-  void put_turn_after_error(bool begun, bool to_question, const std::string& repeated);
-  void bring_back(bool to_question, const std::string& repeated);
+  void put_turn_after_error(bool begun, bool to_question, const Before* before);
+  static std::string removed_line(bool to_question, const Before* before);
+  void bring_back(bool to_question, const Before* before);
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
-  void drop_unanswered(bool to_question, const std::string& repeated);
+  void drop_unanswered(bool to_question, const Before* before);
   void report_end(const GenerateResult& result);
   std::string state_line(const GenerateResult& result) const;
   std::string of_context(size_t tokens) const;
@@ -112,6 +124,7 @@ class Chat {
   std::string with_files(std::string text, Sent as = Sent::question);
   std::string without_files(const std::string& question) const;
   void put_files_back(int first_result = 0);
+  static void put_queued(const AttachedFile& file);
   void history(const std::string&);
   void show_last_turns();
   void copy(const std::string&);

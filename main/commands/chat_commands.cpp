@@ -199,11 +199,12 @@ void Chat::undo(const std::string&) {
 
 // Changes the seed, because the same seed would draw the same answer.
 void Chat::retry(const std::string&) {
+  const Before last = before(false);
   const std::string question = conversation_.take_back();
   put_files_back(1);
   changed_["seed"] = std::to_string(++settings_.generate.sampling.seed);
   speaker_.set(settings_);
-  ask(question, true);
+  ask(question, &last);
 }
 
 void Chat::clear(const std::string&) {
@@ -238,8 +239,7 @@ void Chat::edit_in_editor(const std::string& question) {
     return put_note("the new question is empty: the old one and its answer stay");
   put_transcript({"user", text}, kLinesShown, put_state);
   editor_.remember(text);
-  conversation_.drop_question();
-  ask(with_files(text));
+  ask_edited(text);
 }
 
 void Chat::attach(const std::string& path) {
@@ -281,6 +281,10 @@ std::string Chat::with_files(std::string text, Sent as) {
   return text;
 }
 
+void Chat::put_queued(const AttachedFile& file) {
+  put_note(file.path + " is sent with the next message; /file \"\" takes it back");
+}
+
 // The last question as it was typed: its files are queued again, apart from it.
 std::string Chat::without_files(const std::string& question) const {
   std::string files;
@@ -293,8 +297,7 @@ std::string Chat::without_files(const std::string& question) const {
 void Chat::put_files_back(int first_result) {
   const auto first = std::ranges::find_if(
       sent_, [&](const AttachedFile& file) { return file.result >= first_result; });
-  for (auto file = first; file != sent_.end(); ++file)
-    put_note(file->path + " is sent with the next message; /file \"\" takes it back");
+  std::for_each(first, sent_.end(), put_queued);
   std::move(first, sent_.end(), std::inserter(files_, files_.begin()));
   sent_.erase(first, sent_.end());
 }

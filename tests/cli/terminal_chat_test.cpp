@@ -347,11 +347,17 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
   screen.type(kCtrlC);
   type("/save " + talk + "\r", "2 messages in");
   CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat."});
-  // A question of /retry was not typed now, but Up shows it too.
+  // After /retry and /edit the earlier question and its answer come back.
+  type("/edit\r", "A cat.");
+  screen.type("\x15The world.\r");
+  screen.until(
+      "there is no answer: the conversation is as it was before /edit, and Up brings the new");
+  type("/save " + talk + "\r", "2 messages in");
   type("/system The world.\r", "the system message is set");
-  type("/retry\r", removed);
-  type("\033[A", "A cat.");
-  screen.type(kCtrlC);
+  type("/retry\r", "there is no answer: the conversation is as it was before /retry");
+  type("/save " + folder / "retried" + "\r", "3 messages in");
+  CHECK(said_in(folder / "retried", "user") == std::vector<std::string>{"A cat."});
+  CHECK(said_in(folder / "retried", "assistant") == said_in(talk, "assistant"));
   type("/quit\r", "");
   CHECK(screen.status() == 0);
   // Without a terminal, nothing is printed for an answer that did not begin.
@@ -360,6 +366,48 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
   check_one_line(chaski_run(once), 8, "are not finite");
   once.push_back("--json");
   check_one_line(chaski_run(once), 8, "are not finite");
+}
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C before the answer of /retry keeps the earlier answer") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  setenv("CHASKI_ISA", "scalar", 1);  // the question is one pass, and a slow one
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-t", "1", "-c", "2048", "-n", "500",
+                 "--ignore-end", "--seed", "1"},
+                "xterm");
+  unsetenv("CHASKI_ISA");
+  screen.resize(200);
+  const auto type = [&](const std::string& keys, const std::string& shown) {
+    CAPTURE(keys);
+    screen.until("> ");
+    screen.type(keys);
+    screen.until(shown);
+  };
+  const auto saved = [&](const char* name) {
+    type("/save " + folder / name + "\r", " messages in");
+    nlohmann::json all = nlohmann::json::parse(read_file(folder / name));
+    return std::pair(all["messages"], all.value("set", nlohmann::json()));
+  };
+  type("/set tokens 5\r", "tokens 5");
+  type("\033[200~" + question + "\r.\033[201~\r", " of 2048 tokens; ");
+  type("/system Be brief.\r", "the system message is set");  // all is read again
+  const auto first = saved("first");
+  type("/retry\r", "");
+  wait_ms(100);
+  screen.type(kCtrlC);
+  screen.until("stopped before the answer began: the conversation is as it was before /retry");
+  CHECK(saved("back") == first);
+  type("/retry\r", " of 2048 tokens; ");
+  CHECK(saved("other").first != first.first);
+  // Later, the beginning of the new answer replaces the earlier one.
+  type("/set tokens 500\r", "tokens 500");
+  type("/retry\r", "");
+  screen.until(400);
+  screen.type(kCtrlC);
+  screen.until("the beginning of this answer replaces the earlier answer");
+  type("/quit\r", "");
+  CHECK(screen.status() == 0);
 }
 
 TEST_CASE("cli/chat on a terminal: after /undo, Up gives the removed question without its files") {
