@@ -149,6 +149,9 @@ int Chat::talk() {
   if (conversation_.open_call() && !over_)
     put_note("no result: the question and its tool calls are removed");
   if (interactive_ && !over_) put_note("");
+  if (!interactive_)
+    for (const AttachedFile& file : files_)
+      put_notice(file.path + " is not used: no message came after its /file");
   return status_;
 }
 

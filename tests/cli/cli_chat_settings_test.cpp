@@ -389,6 +389,12 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
   CHECK_MESSAGE(lines({}, "/file " + short_one + "\n")
                     .error_says(short_one + ": 1 token is sent with the next message\n"),
                 lines({}, "/file " + short_one + "\n").err);
+  const Outcome unused = lines({}, "Hello.\n/file " + a + "\n/file " + b + "\n");
+  for (const std::string& file : {a, b})
+    CHECK_MESSAGE(unused.error_says("chaski: note: " + file +
+                                    " is not used: no message came after its /file\n"),
+                  unused.err);
+  CHECK_FALSE(outcome.error_says("is not used"));
   const Outcome back = lines({}, "/file " + a + "\n/file \"\"\nHello.\n/save " + talk + "b\n");
   CHECK(said_in(talk + "b", "user") == std::vector<std::string>{"Hello."});
   // After /undo they are sent with the next message.
