@@ -392,13 +392,15 @@ std::string PromptFlags::without_line_end(std::string text) const {
 }
 
 std::optional<std::string> PromptFlags::read() const {
+  if (std::ranges::count(files, "-") > 1)
+    fail(Exit::usage, "-f - is given twice, but standard input can be read only once");
   std::vector<std::string> parts;
   if (text_flag.given()) parts.push_back(escape ? without_escapes(text) : text);
   std::optional<size_t> place;  // of standard input
   for (const std::string& file : files)
     if (file != "-")
       parts.push_back(without_line_end(read_text(file)));
-    else if (!place)
+    else
       place = parts.size();
   if (reads_standard_input()) {
     if (given() && !names_standard_input() && !standard_input_is_ready(kMostSilence))

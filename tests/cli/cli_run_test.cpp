@@ -72,6 +72,8 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
   CHECK(tokens({"-f", "-", "-f", two}, "Once upon") == tokens({"-f", one, "-f", two}));
   CHECK(tokens({"-p", "Once upon"}, "a time") == tokens({"-f", one, "-f", two}));
   check_one_line(chaski_run({"tokenize", "-m", kStory, "-f", one, two}), 2, "unexpected");
+  check_one_line(chaski_run({"tokenize", "-m", kStory, "-f", "-", "-f", "-"}, "a"), 2,
+                 "-f - is given twice, but standard input can be read only once");
   // A note names text that is changed or not read.
   CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xff").error_says("not UTF-8: byte 1 is \\xff"));
   CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xef").error_says("not UTF-8: byte 1 is \\xef"));
