@@ -40,31 +40,42 @@ std::string line_of(const Perplexity& result) {
                      result.standard_error(), result.bits_per_byte());
 }
 
-void put_speed(const Perplexity& result, int window, double seconds) {
-  put_summary(fmt::format("{} tokens scored in {} of {}; {:.1f} s, {:.1f} tokens/s",
-                          result.scored(), counted(uint64_t(result.windows), "window"), window,
-                          seconds, double(result.windows) * window / seconds));
+struct Work {
+  size_t tokens;  // of the text
+  int window;
+  double seconds;
+
+  void add_to(JsonValue& json) const {
+    json["text_tokens"] = tokens, json["window"] = window, json["seconds"] = seconds;
+  }
+};
+
+void put_speed(const Perplexity& result, const Work& work) {
+  put_summary(fmt::format("{} of {} tokens scored in {} of {}; {:.1f} s, {:.1f} tokens/s",
+                          result.scored(), work.tokens, counted(uint64_t(result.windows), "window"),
+                          work.window, work.seconds,
+                          double(result.windows) * work.window / work.seconds));
 }
 
-void put_result(const Engine& engine, const Perplexity& result, int window, double seconds,
+void put_result(const Engine& engine, const Perplexity& result, const Work& work,
                 const JsonForm& json) {
   if (json.any()) {
     JsonValue out = json_of(engine, result);
-    out["window"] = window, out["seconds"] = seconds;
+    work.add_to(out);
     return json.put_result(out);
   }
   put(line_of(result));
-  put_speed(result, window, seconds);
+  put_speed(result, work);
 }
 
 // A format of keys and values that differs from the base's.
 const char* twin_kv(const std::string& kv) { return kv == "f32" ? "f16" : "f32"; }
 
-void put_comparison(const Engine& base, const Engine& engine, const Divergence& result, int window,
-                    double seconds, const JsonForm& json) {
+void put_comparison(const Engine& base, const Engine& engine, const Divergence& result,
+                    const Work& work, const JsonForm& json) {
   if (json.any()) {
     JsonValue out = json_of(engine, result.model);
-    out["window"] = window, out["seconds"] = seconds;
+    work.add_to(out);
     out["base"] = json_of(base, result.base);
     out["kl"] = result.kl.mean, out["kl_standard_error"] = result.kl.standard_error();
     out["same_top"] = result.same_top.mean;
@@ -87,7 +98,7 @@ void put_comparison(const Engine& base, const Engine& engine, const Divergence& 
         result.floor.mean, result.floor.standard_error(), twin_kv(base.kv_type())));
   put("model: " + line_of(result.model));
   put("base:  " + line_of(result.base));
-  put_speed(result.model, window, seconds);
+  put_speed(result.model, work);
 }
 
 int eval(const EvalFlags& flags) {
@@ -119,8 +130,9 @@ int eval(const EvalFlags& flags) {
   const int windows = flags.text.windows_of(tokens.size(), window);
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto work = [&] {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    return Work{tokens.size(), window, seconds.count()};
   };
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
   const auto report = [&](const char* what, double value, uint64_t read) {
@@ -138,7 +150,7 @@ int eval(const EvalFlags& flags) {
     if (twin && base->path() == engine->path() && base->kv_format() == Format::f16 &&
         most_kv_loss(engine->kv_format()) > 0)
       keep_kv_loss(engine->path(), engine->kv_format(), kv_loss_of(result));
-    put_comparison(*base, *engine, result, window, seconds(), flags.json);
+    put_comparison(*base, *engine, result, work(), flags.json);
   } else {
     const Perplexity result = perplexity(
         *engine->session(), tokens, window, windows, [&](const Perplexity& so_far, uint64_t read) {
@@ -146,7 +158,7 @@ int eval(const EvalFlags& flags) {
           report("perplexity", so_far.perplexity(), read);
         });
     bar.reset();
-    put_result(*engine, result, window, seconds(), flags.json);
+    put_result(*engine, result, work(), flags.json);
   }
   put_saturation();
   return int(Exit::done);

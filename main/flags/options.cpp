@@ -447,7 +447,12 @@ int WindowFlags::windows_of(size_t tokens, int window) const {
   if (all == 0)
     fail(Exit::usage, "the text has {}, expected at least {}, the size of one window (see --ctx)",
          counted(tokens, "token"), window);
-  return windows > 0 ? std::min(windows, all) : all;
+  if (windows > 0 && windows <= all) return windows;
+  if (const size_t rest = tokens % size_t(window); rest > 0)
+    put_notice(fmt::format(
+        "the last {} of the text's {} tokens are not scored, because they fill no window of {}",
+        rest, tokens, window));
+  return all;
 }
 
 }  // namespace chaski

@@ -103,8 +103,8 @@ struct WindowFlags {
 
   void declare(Flags& flags);  // all flags but --model and --tokenizer
   std::string read() const;    // the text; Error(usage | io)
-  // Number of windows to read from a text of `tokens` tokens. Throws Error(usage) if it is too
-  // short for one window.
+  // Number of windows to read from a text of `tokens` tokens. Prints a note if tokens after the
+  // last whole window are left out. Throws Error(usage) if the text is too short for one window.
   int windows_of(size_t tokens, int window) const;
 };
 

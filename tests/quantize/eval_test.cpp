@@ -63,6 +63,7 @@ TEST_CASE("cli/eval computes what a slow loop over logits does") {
     const Counted want = counted_slowly(text, window, windows);
     CHECK(j["windows"] == windows);
     CHECK(j["window"] == window);
+    CHECK(j["text_tokens"] > windows * window);
     CHECK(j["scored_tokens"] == want.scored);
     CHECK(j["scored_bytes"] == want.bytes);
     const auto near = [](double x) { return doctest::Approx(x).epsilon(1e-5); };
@@ -79,11 +80,20 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   CHECK(outcome.out.starts_with("perplexity "));
   CHECK(outcome.out.find(" bits per byte\n") != std::string::npos);
   EngineOptions options;
-  const size_t tokens =
-      Engine::open(options)->tokenizer().encode_prompt(read_file("LICENSE")).size();
+  std::string text = read_file("LICENSE");
+  text.pop_back();  // eval does not read the last newline
+  const size_t tokens = Engine::open(options)->tokenizer().encode_prompt(text).size();
   CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
+  // Tokens after the last whole window are left out.
+  REQUIRE(tokens % 64 > 1);
+  const std::string left_out = "tokens are not scored, because they fill no window of 64\n";
+  CHECK_MESSAGE(outcome.error_says(fmt::format("chaski: note: the last {} of the text's {} {}",
+                                               tokens % 64, tokens, left_out)),
+                outcome.err);
   const Outcome one = chaski_run({"eval", "-c", "64", "--chunks", "1"}, read_file("LICENSE"));
-  CHECK_MESSAGE(one.error_says("tokens scored in 1 window of 64; "), one.err);
+  CHECK_MESSAGE(one.error_says(fmt::format("of {} tokens scored in 1 window of 64; ", tokens)),
+                one.err);
+  CHECK_FALSE(one.error_says(left_out));
   // There is no further window.
   const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
   CHECK(more.out == outcome.out);
