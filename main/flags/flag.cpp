@@ -43,7 +43,7 @@ Flag& Flag::type(const char* name) {
   listed_->value = name;
   return *this;
 }
-Flag& Flag::help(const char* text) { return listed_->help = text, *this; }
+Flag& Flag::help(std::string text) { return listed_->help = std::move(text), *this; }
 Flag& Flag::required() { return option_->required(), listed_->required = true, *this; }
 Flag& Flag::excludes(const Flag& other) {
   option_->excludes(other.option_);

@@ -280,15 +280,25 @@ struct Declared {
   Action action = {};
 };
 
+// Names the notes that --quiet does not hide: put_loud_notice().
+std::string help_of_quiet(const Manual& manual) {
+  std::vector<std::string> files;
+  for (const char* flag : {"--cache", "--answer-cache"})
+    if (manual.flag(flag)) files.emplace_back(flag);
+  return files.empty() ? "print errors, but no notes"
+                       : fmt::format("print errors, but no notes except that {} cannot be written",
+                                     fmt::join(files, " or "));
+}
+
 std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
   auto all = std::make_unique<Declared>(Declared{app, {command.name, command.help, {}, {}, {}}});
   Flags flags(app, all->manual);
   ListedFlag& help = all->manual.flags.emplace_back();
   help.names = {"-h", "--help"};
   help.help = "print this help";
-  flags.add_switch("-q,--quiet", all->quiet,
-                   "print errors, but no notes except about a cache that cannot be written");
+  Flag quiet = flags.add_switch("-q,--quiet", all->quiet, "");
   all->action = command.declare(std::move(flags));
+  quiet.help(help_of_quiet(all->manual));
   return all;
 }
 

@@ -63,7 +63,7 @@ class Flag {
   Flag(CLI::Option* option, ListedFlag* listed) : option_(option), listed_(listed) {}
 
   Flag& type(const char* name);  // name of the value in the help
-  Flag& help(const char* text);  // replaces the help it was declared with
+  Flag& help(std::string text);  // replaces the help it was declared with
   Flag& required();
   Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);

@@ -57,6 +57,19 @@ TEST_CASE("manual/the help of every command has three examples and no words of C
   const std::string run = chaski_run({"run", "--help"}).out;
   for (const char* flag : {"(default 0.8)", "(default 40)", "(default mmap)", "(default f16)"})
     CHECK_MESSAGE(contains(run, flag), flag);
+  // --quiet names what is still told.
+  const auto quiet = [](const char* command) {
+    std::string text = chaski_run({command, "--help"}).out;
+    text = text.substr(text.find("print errors"));
+    text.resize(text.find("\n  -"));
+    for (size_t at; (at = text.find("\n")) != text.npos;)
+      text.replace(at, text.find_first_not_of(" \n", at) - at, " ");
+    return text;
+  };
+  const std::string note = "print errors, but no notes";
+  CHECK(quiet("run") == note + " except that --cache or --answer-cache cannot be written");
+  CHECK(quiet("chat") == note + " except that --answer-cache cannot be written");
+  CHECK(quiet("eval") == note);
   const std::string help = chaski_run({"--help"}).out;
   CHECK(help == chaski_run({"help"}).out);
   for (const char* word : {"CHASKI_CONFIG", "CHASKI_MODELS", "NO_COLOR", "Exit status:"})
