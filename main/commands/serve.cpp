@@ -258,6 +258,10 @@ int serve(ServeFlags& flags) {
   for (const std::string& address : service.addresses()) put(address + "\n");
   std::vector<std::string> opened;
   if (!offered.started.empty()) opened.push_back(offered.started);
+  if (!opened.empty() && !flags.check)
+    put_summary(
+        offered.started +
+        " is being loaded: requests wait for it, and /health has status 200 when it is ready");
   service.run(flags.check ? offered.given : opened, interruption.descriptor(),
               [&](const ServedModel* served) {
                 put_summary(ready_line(flags, served, offered, service.cache_is_usable()));

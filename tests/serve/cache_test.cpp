@@ -145,7 +145,7 @@ TEST_CASE("serve/--cache: damaged files cost a note, and kill -9 nothing that wa
   CHECK(metric(server, "chaski_cache_answer_hits_total") == 1);
   server.program().signal(SIGTERM);
   const Outcome outcome = server.program().wait();
-  CHECK(lines_of(outcome.err).size() == 5);  // and the ready line
+  CHECK(lines_of(outcome.err).size() == 6);  // and the two lines about loading
   CHECK(contains(outcome.err, prefix + ": is damaged"));
   // A file that ends within its tokens is removed at the start.
   write_file(prefix, read_file(prefix).substr(0, 100));

@@ -282,6 +282,9 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   const Outcome outcome = server.program().wait();
   CHECK_MESSAGE(outcome.status == 0, outcome.err);
   CHECK(contains(outcome.err, "Once upon a time"));
+  CHECK_MESSAGE(outcome.err.starts_with("story is being loaded: requests wait for it, and /health "
+                                        "has status 200 when it is ready\n"),
+                outcome.err);
   CHECK(contains(outcome.err, R"("event":"stopping","requests":1,)"));
   CHECK(contains(outcome.err, R"("prompt_tokens":5,"cached_tokens":0,"answer_tokens":300,)"
                               R"("finish":["length"])"));
@@ -290,6 +293,7 @@ TEST_CASE("serve/SIGTERM finishes what runs; a Unix socket; wrong flags") {
   const Outcome checked =
       chaski_run({"serve", "-m", kStory, "--socket", path, "--check", "--no-log"});
   CHECK_MESSAGE(checked.status == 0, checked.err);
+  CHECK(!contains(checked.err, "is being loaded"));
   CHECK(checked.out == "unix:" + path + "\n");
   CHECK(!std::filesystem::exists(path));
   check_one_line(chaski_run({"serve", "-m", kStory, "--regex", "a"}), 2,
