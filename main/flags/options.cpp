@@ -344,9 +344,8 @@ void PromptFlags::declare(Flags& flags) {
 }
 
 void PromptFlags::declare_pipe(Flags& flags) {
-  pipe = "last";
   flags
-      .add("--pipe", pipe,
+      .add("--pipe", pipe.emplace("last"),
            "where piped text goes if there is -p or -f: last (after them), first, or no (it is not "
            "read) (default {})")
       .one_of({"last", "first", "no"})
@@ -381,11 +380,11 @@ bool PromptFlags::names_standard_input() const { return std::ranges::count(files
 bool PromptFlags::reads_standard_input() const {
   if (names_standard_input()) return true;
   if (stdin_is_terminal() || pipe == "no") return false;
-  return !given() || (!pipe.empty() && standard_input_is_open());
+  return !given() || (pipe && standard_input_is_open());
 }
 
 std::string PromptFlags::without_line_end(std::string text) const {
-  if (pipe.empty() || keeps_line_end) return text;
+  if (!pipe || keeps_line_end) return text;
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   return text;
@@ -412,7 +411,7 @@ std::optional<std::string> PromptFlags::read() const {
       parts.insert(parts.begin() + ptrdiff_t(place.value_or(parts.size())), piped);
   }
   if (parts.empty()) return std::nullopt;
-  if (pipe.empty() && given() && !names_standard_input() && standard_input_has_text())
+  if (!pipe && given() && !names_standard_input() && standard_input_has_text())
     put_notice("standard input is not read, because the text is given");
   std::erase(parts, "");
   return fmt::format("{}", fmt::join(parts, "\n\n"));

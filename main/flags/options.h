@@ -68,7 +68,7 @@ TemplateChoice template_of(const std::string& given);
 struct PromptFlags {
   std::string text;
   std::vector<std::string> files;
-  std::string pipe;             // "last", "first" or "no"; empty: the command has no --pipe
+  std::optional<std::string> pipe;  // "last", "first" or "no"; nothing: the command has no --pipe
   bool keeps_line_end = false;  // whether the last line end of a pipe or file is part of the text
   bool escape = false;          // whether \n in the text is a line end
   bool parse_special = false;   // whether a control token spelled in the text is that token
