@@ -488,6 +488,7 @@ Action declare_quantize(Flags parser) {
            "run the model on this text; the error of a column counts more, the larger its inputs "
            "are")
       .not_empty("a file of text")
+      .tells_again()
       .type("FILE");
   parser
       .add(

@@ -51,9 +51,9 @@ std::vector<std::string> flags_of(const CLI::App& command) {
 class CommandWords {
  public:
   // Errors name `others`, too: settings that the caller takes itself.
-  CommandWords(const CLI::App& command, std::vector<std::string> words,
+  CommandWords(const CLI::App& command, const Manual& manual, std::vector<std::string> words,
                std::vector<std::string> others = {})
-      : command_(command), words_(std::move(words)), others_(std::move(others)) {}
+      : command_(command), manual_(manual), words_(std::move(words)), others_(std::move(others)) {}
 
   // The given flags by their long names, each with its value; a list has its first one.
   const std::map<std::string, std::string>& given() const { return given_; }
@@ -182,10 +182,8 @@ class CommandWords {
     const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
     if (!first && flag.get_items_expected_max() <= 1) {
       if (value && *value != before->second) {
-        // A prompt that is dropped is a question that gets no answer: that is said without -v.
-        const std::string name = flag.get_name();
-        const bool is_text = name == "--prompt" || name == "--system" || name == "--calibrate";
-        auto& notes = is_text ? notes_ : replacements_;
+        const ListedFlag* const listed = manual_.flag(flag.get_name());
+        auto& notes = listed && listed->tells_again ? notes_ : replacements_;
         notes.push_back(fmt::format("{} is given again: {:.60} replaces {:.60}", flag.get_name(),
                                     escaped(*value), escaped(before->second)));
         out_[places_.at(flag.get_name())] = before->second = *value;
@@ -231,6 +229,7 @@ class CommandWords {
   }
 
   const CLI::App& command_;
+  const Manual& manual_;
   std::vector<std::string> words_, others_, out_, notes_, replacements_;
   std::vector<std::string> bare_;     // words that are neither flags nor their values
   std::vector<std::string> unnamed_;  // the same of a command without positional arguments
@@ -360,7 +359,7 @@ bool wants_terminal(const CLI::App& command) {
 
 int run_command(CLI::App& app, Declared& command, std::vector<std::string> words) {
   const std::string after_dashes = word_after_dashes(words);
-  CommandWords typed(command.app, std::move(words));
+  CommandWords typed(command.app, command.manual, std::move(words));
   words = typed.read();
   Defaults defaults;
   if (!typed.given().contains("--help")) defaults = read_defaults(command.manual, typed.given());
@@ -422,7 +421,7 @@ std::vector<std::string> read_flags(const std::string& name, std::vector<std::st
   Flags flags(*command, manual);
   declare(flags);
   const std::string after_dashes = word_after_dashes(words);
-  CommandWords typed(*command, std::move(words), others);
+  CommandWords typed(*command, manual, std::move(words), others);
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
   parse(app, *command, manual, std::move(words), after_dashes);

@@ -331,7 +331,8 @@ std::string without_escapes(const std::string& text) {
 }  // namespace
 
 void PromptFlags::declare(Flags& flags) {
-  text_flag = flags.add("-p,--prompt", text, "the input text").type("TEXT");
+  // A text that is dropped is perhaps a question that gets no answer.
+  text_flag = flags.add("-p,--prompt", text, "the input text").tells_again().type("TEXT");
   file_flag = flags
                   .add("-f,--file", files,
                        "read the input text from FILE, after the text of -p; -: from standard "
