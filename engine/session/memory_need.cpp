@@ -207,7 +207,7 @@ std::string remedy_text(const Remedy& r, const EngineOptions& o, int context) {
   if (r.context < context) flags += fmt::format("{}-c {}", flags.empty() ? "" : " ", r.context);
   if (!r.weights) return flags;
   const std::string_view type = info(*r.weights).name;
-  return fmt::format("weights in {} (chaski quantize --type {}){}", type, type,
+  return fmt::format("weights in {} (chaski quantize IN OUT --type {}){}", type, type,
                      flags.empty() ? "" : " with " + flags);
 }
 

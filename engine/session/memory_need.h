@@ -72,7 +72,7 @@ class Footprint {
   Footprint(const Model& model, int layers, Format kv, int threads, RankShare* share = nullptr);
 
   uint64_t weights() const { return weights_; }  // of the whole model
-  // the same after `chaski quantize --type`
+  // the same after `chaski quantize IN OUT --type`
   uint64_t weights_in(Format format) const;
   // KV cache, recurrent states and rotary angles of a sequence as long as the context.
   uint64_t states(int context) const;

@@ -81,7 +81,7 @@ Action declare_convert(Flags parser) {
           "--layout", flags->layout,
           "write a folder of safetensors for transformers and vLLM in the layout of gptq or awq; "
           "only llama, mistral, qwen2 and qwen3 with weights in q4_0, or for gptq also q5_0 or q8, "
-          "made with chaski quantize --type q4_0 --keep-above 1")
+          "made with chaski quantize IN OUT --type q4_0 --keep-above 1")
       .one_of({"gptq", "awq"})
       .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);

@@ -204,8 +204,9 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
   const Outcome floats =
       chaski_run({"convert", golden("models/llama_f16"), folder / "d", "--layout", "awq"});
   CHECK(floats.status == 3);
-  CHECK_MESSAGE(floats.error_says("'chaski quantize --type q4_0 --keep-above 1' of it makes"),
-                floats.err);
+  CHECK_MESSAGE(
+      floats.error_says("'chaski quantize IN OUT --type q4_0 --keep-above 1' of it makes"),
+      floats.err);
   // A model without a tokenizer: a note says how to add one, and plan says that it cannot run.
   REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "bare.quipu", "q4_0",
                       "--keep-above", "1"})

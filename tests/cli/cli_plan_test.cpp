@@ -227,14 +227,15 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
   const Outcome weights = under(limit, "plan --shape smollm-135m:f32 --device cpu");
   CHECK_MESSAGE(weights.status == 4, weights.err);
   CHECK_MESSAGE(
-      contains(weights.out, "\nit does not fit: weights in q4 (chaski quantize --type q4)"),
+      contains(weights.out, "\nit does not fit: weights in q4 (chaski quantize IN OUT --type q4)"),
       weights.out);
   CHECK(!contains(weights.out, "tok/s"));
   // If q4 does not fit, fewer bits do.
   const Outcome fewer =
       under("ulimit -v 800000", "plan --shape llama-3.2-1b:f16 -t 1 -c 2048 --device cpu");
-  CHECK_MESSAGE(contains(fewer.out, "\nit does not fit: weights in q3 (chaski quantize --type q3)"),
-                fewer.out);
+  CHECK_MESSAGE(
+      contains(fewer.out, "\nit does not fit: weights in q3 (chaski quantize IN OUT --type q3)"),
+      fewer.out);
 }
 
 TEST_CASE("cli/plan: the memory of run is at most what was predicted") {

@@ -90,9 +90,9 @@ TEST_CASE("import/weights that a packed folder cannot represent are refused by n
     CHECK(!std::filesystem::exists(temp / "out/config.json"));
     return std::string(error.what());
   };
-  CHECK(
-      contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
-               "is iq4_nl, which GPTQ cannot store: 'chaski quantize --type q4_0 --keep-above 1'"));
+  CHECK(contains(
+      says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
+      "is iq4_nl, which GPTQ cannot store: 'chaski quantize IN OUT --type q4_0 --keep-above 1'"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
                  "is q4_1 with a minimum that is not a multiple of its scale"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),

@@ -252,8 +252,8 @@ void expect_formats(const ModelSource& source, const SlotsByName& slots) {
            source.path, t.info.name);
     if (info(t.info.format).gguf_type < 0)
       fail(Exit::bad_file,
-           "{}: tensor {} is {}, which GGUF cannot store: 'chaski quantize --type q4_0' (or q8, "
-           "f16) of the original model, or of this one, makes a file that GGUF can store",
+           "{}: tensor {} is {}, which GGUF cannot store: 'chaski quantize IN OUT --type q4_0' (or "
+           "q8, f16) of the original model, or of this one, makes a file that GGUF can store",
            source.path, t.info.name, info(t.info.format).name);
   }
 }

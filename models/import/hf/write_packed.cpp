@@ -73,8 +73,8 @@ class PackedWriter {
     for (const TensorSource& t : source.tensors) take(t, by_name);
     if (weights_.empty())
       fail(Exit::bad_file,
-           "{}: no weight has a format that {} can store: 'chaski quantize {}' of it makes a file "
-           "whose weights have",
+           "{}: no weight has a format that {} can store: 'chaski quantize IN OUT {}' of it makes "
+           "a file whose weights have",
            source.path, name(), kAllFit);
     choose_bits();
     for (const Weight& w : weights_) list(w);
@@ -246,11 +246,10 @@ class PackedWriter {
       return list_plain(t, slot.hf_order, name);
     }
     if (!has_image(t.info.format))
-      fail(
-          Exit::bad_file,
-          "{}: tensor {} is {}, which {} cannot store: 'chaski quantize {}' of the original model, "
-          "or of this one, makes a file that it can store",
-          source_.path, escaped(t.info.name), info(t.info.format).name, this->name(), kAllFit);
+      fail(Exit::bad_file,
+           "{}: tensor {} is {}, which {} cannot store: 'chaski quantize IN OUT {}' of the "
+           "original model, or of this one, makes a file that it can store",
+           source_.path, escaped(t.info.name), info(t.info.format).name, this->name(), kAllFit);
     weights_.push_back({&t, slot, name.substr(0, name.size() - kWeightEnd.size())});
   }
 
@@ -262,8 +261,8 @@ class PackedWriter {
         if (!exact)
           fail(Exit::bad_file,
                "{}: tensor {} is {} with a minimum that is not a multiple of its scale (row {}, "
-               "column {}), which {} cannot store with whole zero points: 'chaski quantize {}' of "
-               "the original model makes a file that it can store",
+               "column {}), which {} cannot store with whole zero points: 'chaski quantize IN OUT "
+               "{}' of the original model makes a file that it can store",
                source_.path, escaped(w.source->info.name), info(w.source->info.format).name, row,
                block * kPackedGroup, name(), kAllFit);
         const int zero = m.zero(4);
@@ -275,7 +274,7 @@ class PackedWriter {
       fail(
           Exit::bad_file,
           "{}: tensor {} is {}, whose codes need 8 bits, but AWQ has 4: expected --layout gptq, or "
-          "a model with all weights in q4_0 (chaski quantize {})",
+          "a model with all weights in q4_0 (chaski quantize IN OUT {})",
           source_.path, escaped(why_eight_), info(source_.find(why_eight_)->info.format).name,
           kAllFit);
     bits_ = why_eight_.empty() ? 4 : 8;
