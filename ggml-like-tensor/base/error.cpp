@@ -54,11 +54,25 @@ std::string readable(const std::string& line) {
   return line.substr(0, head) + std::string(kCut) + line.substr(tail);
 }
 
-void fail_cut_short(const std::string& file, uint64_t bytes, uint64_t whole) {
-  fail(Exit::bad_file,
-       "{}: the file is cut short: {}% of it is there, {} of {} bytes: download the rest", file,
-       int(100 * double(bytes) / double(whole)), bytes, whole);
+namespace {
+
+std::string found_text(uint64_t bytes, uint64_t whole) {
+  return fmt::format("{}% of it is there, {} of {} bytes", int(100 * double(bytes) / double(whole)),
+                     bytes, whole);
 }
+
+std::string cut_line(const std::string& file, const std::string& found) {
+  return fmt::format("{}: the file is cut short: {}", file, found);
+}
+
+}  // namespace
+
+CutShort::CutShort(const std::string& file, uint64_t bytes, uint64_t whole)
+    : Error(Exit::bad_file, cut_line(file, found_text(bytes, whole)) + ": download the rest"),
+      file(file),
+      found(found_text(bytes, whole)) {}
+
+std::string CutShort::without_advice() const { return cut_line(file, found); }
 
 void check_failed(const char* file, int line, const char* condition, const char* why) {
   std::fprintf(stderr, "chaski: bug: %s:%d: %s does not hold: %s\n", file, line, condition, why);

@@ -46,9 +46,14 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Refuses a file of which only the beginning is there, such as a download that was interrupted.
-// `whole` is the size of the whole file in bytes.
-[[noreturn]] void fail_cut_short(const std::string& file, uint64_t bytes, uint64_t whole);
+// Only the beginning of a file is there, such as of a download that was interrupted. what() advises
+// to download the rest.
+struct CutShort : Error {
+  // `whole` is the size of the whole file in bytes.
+  CutShort(const std::string& file, uint64_t bytes, uint64_t whole);
+  std::string file, found;  // found: "42% of it is there, 42 of 100 bytes"
+  std::string without_advice() const;
+};
 
 // Makes text from a file or a model safe for a terminal: control bytes and invalid UTF-8 become
 // \xNN.

@@ -151,7 +151,7 @@ void check_places(const std::string& file, const std::vector<TableRow>& table, u
                    [](auto* a, auto* b) { return a->offset < b->offset; });
   uint64_t free_from = header_end;
   const auto whole = whole_size(by_offset, header_end);
-  if (whole && *whole > file_bytes) fail_cut_short(file, file_bytes, *whole);
+  if (whole && *whole > file_bytes) throw CutShort(file, file_bytes, *whole);
   std::string before = "the header";
   for (const TableRow* row : by_offset) {
     const std::string tensor = fmt::format("{}: tensor {}", file, escaped(row->info.name));

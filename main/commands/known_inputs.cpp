@@ -29,18 +29,22 @@ std::string file_of(const CalibrationFlags& flags) {
 
 // Reads measurements. A file that is cut short is reported with what to do about it.
 Calibration measurements_in(const std::string& path, bool resumes) {
-  constexpr std::string_view kDownload = ": download the rest";  // of fail_cut_short()
-  try {
-    return load_calibration(path);
-  } catch (const Error& error) {
-    std::string line = error.what();
-    const bool part = line.find("cut short") != line.npos || line.ends_with("is empty");
-    if (error.code != Exit::bad_file || !part) throw;
-    line.resize(std::min(line.find(kDownload), line.size()));
-    fail(error.code, "{}: {}", line,
+  const auto refuse = [&](const std::string& line) {
+    fail(Exit::bad_file, "{}: {}", line,
          resumes ? "remove the file, and the same command measures again"
                  : "--calibrate TEXT measures again");
+  };
+  try {
+    return load_calibration(path);
+  } catch (const CutShort& error) {
+    refuse(error.without_advice());
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    const bool part = line.find("cut short") != line.npos || line.ends_with("is empty");
+    if (error.code == Exit::bad_file && part) refuse(line);
+    throw;
   }
+  return {};
 }
 
 // Saves unfinished measurements: the first at once, then one every kEvery.

@@ -80,8 +80,7 @@ int pull(PullFlags& flags) {
     if (flags.json.lines) put_event("file", list.back());
   }
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
-  const std::string refusal = refusal_of(model.path);
-  refuse_cut_short(model, all, refusal);
+  const std::string refusal = refusal_of_fetched(model, all);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string name = name_on_shelf(model.path);

@@ -12,7 +12,7 @@
 #include "engine/session/engine.h"  // for Error
 #include "engine/shelf/http.h"
 #include "engine/shelf/hub.h"
-#include "engine/shelf/inspection.h"
+#include "engine/shelf/model_file.h"
 #include "engine/shelf/shelf.h"
 #include "engine/shelf/short_names.h"
 #include "main/flags/values.h"
@@ -86,8 +86,21 @@ std::string fetch_model(const std::string& name, bool says_so) {
     break;
   }
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
-  refuse_cut_short(model, fetched, refusal_of(model.path));
+  refusal_of_fetched(model, fetched);
   return model.path;
+}
+
+void refuse_cut_short(const RemoteModel& model, const std::vector<FetchedFile>& fetched,
+                      const CutShort& error) {
+  for (size_t i = 0; i < model.files.size() && i < fetched.size(); ++i) {
+    if (model.files[i].path != error.file) continue;
+    const bool mine = fetched[i].fetched > 0;
+    if (mine)
+      for (const char* ending : {"", ".tag"}) ::unlink((error.file + ending).c_str());
+    fail(Exit::bad_file, "{}: the server's file is cut short: {}{}",
+         without_query(model.files[i].url), error.found,
+         mine ? "; removed it" : fmt::format("; {} is the same", error.file));
+  }
 }
 
 }  // namespace
@@ -103,22 +116,15 @@ FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
   return fetch_file(file, options);
 }
 
-void refuse_cut_short(const RemoteModel& model, const std::vector<FetchedFile>& fetched,
-                      const std::string& refusal) {
-  constexpr std::string_view kCut = ": the file is cut short: ";  // of fail_cut_short()
-  const size_t at = refusal.find(kCut);
-  if (at == std::string::npos) return;
-  const std::string path = refusal.substr(0, at);
-  std::string figures = refusal.substr(at + kCut.size());
-  figures.resize(std::min(figures.find(": "), figures.size()));
-  for (size_t i = 0; i < model.files.size() && i < fetched.size(); ++i) {
-    if (model.files[i].path != path) continue;
-    const bool mine = fetched[i].fetched > 0;
-    if (mine)
-      for (const char* ending : {"", ".tag"}) ::unlink((path + ending).c_str());
-    fail(Exit::bad_file, "{}: the server's file is cut short: {}{}",
-         without_query(model.files[i].url), figures,
-         mine ? "; removed it" : fmt::format("; {} is the same", path));
+std::string refusal_of_fetched(const RemoteModel& model, const std::vector<FetchedFile>& fetched) {
+  try {
+    expect_runnable(open_model(model.path, "").source);
+    return "";
+  } catch (const CutShort& error) {
+    refuse_cut_short(model, fetched, error);
+    return error.what();
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 

@@ -12,10 +12,9 @@ namespace chaski {
 
 // Downloads a file and shows a progress bar. Creates its folder.
 FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options);
-// Throws Error(bad_file) if `refusal`, the error of the downloaded model, says that one of its
-// files is cut short: the server has no more of it. Removes that file if it was downloaded now.
-void refuse_cut_short(const RemoteModel& model, const std::vector<FetchedFile>& fetched,
-                      const std::string& refusal);
+// refusal_of() the downloaded model. Throws Error(bad_file) if one of its files is cut short: the
+// server has no more of it. Removes that file if it was downloaded now.
+std::string refusal_of_fetched(const RemoteModel& model, const std::vector<FetchedFile>& fetched);
 // A note that a file's part is kept after an interruption; nothing if it has no bytes.
 void put_part_kept(const RemoteFile& file, const FetchedFile& stopped);
 

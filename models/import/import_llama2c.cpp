@@ -125,7 +125,7 @@ class Llama2cImport {
     if (h_.version == 2)
       expected = in_.at() + norms * sizeof(float) + weights + weights / h_.group * sizeof(float);
     const uint64_t found = mapping_->bytes().size();
-    if (found < expected) fail_cut_short(in_.file(), found, expected);
+    if (found < expected) throw CutShort(in_.file(), found, expected);
     if (found != expected)
       fail(Exit::bad_file, "{}: file has {} bytes, expected {} from its header", in_.file(), found,
            expected);

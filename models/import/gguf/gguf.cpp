@@ -190,7 +190,7 @@ class Reader {
     const uint64_t alignment = read_alignment(), size = file_.parts[0]->bytes().size();
     const uint64_t start = (in_.at() + alignment - 1) / alignment * alignment;
     if (const auto whole = whole_size(start, alignment); whole && *whole > size)
-      fail_cut_short(in_.file(), size, *whole);
+      throw CutShort(in_.file(), size, *whole);
     for (auto& t : file_.tensors) {
       const std::string field = "tensor " + escaped(t.name);
       if (t.offset % alignment != 0)

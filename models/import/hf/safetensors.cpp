@@ -88,7 +88,7 @@ void check_cover(const std::string& path, const std::vector<std::pair<Span, Safe
            path, escaped(tensor.name), span.begin, at);
     at = span.end;
   }
-  if (at > buffer) fail_cut_short(path, header + buffer, header + at);
+  if (at > buffer) throw CutShort(path, header + buffer, header + at);
   if (at != buffer)
     fail(Exit::bad_file, "{}: tensors have {} bytes, expected {}, all bytes after the header", path,
          at, buffer);
