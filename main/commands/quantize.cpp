@@ -17,6 +17,7 @@
 #include "engine/quantize/mixture.h"
 #include "main/commands/known_inputs.h"
 #include "main/commands/layer_order.h"
+#include "main/commands/quantize_flags.h"
 #include "main/commands/quantize_interrupt.h"
 #include "main/flags/commands.h"
 #include "main/flags/formats.h"
@@ -29,30 +30,6 @@
 namespace chaski {
 
 namespace {
-
-struct QuantizeFlags {
-  std::string in, out, type = "q4";
-  std::string text, stats;  // of the calibration; empty: none
-  std::string method = "auto";
-  bool fast = false;
-  std::string size, fits;  // as typed; empty: not given
-  int context = 0;         // for `fits`
-  Flag context_flag;
-  double bits = 0, kl = 0;
-  Flag bits_flag, kl_flag;
-  std::string recipe, recipe_out;  // files
-  bool dry_run = false;
-  double keep_above = 0;
-  Flag keep_above_flag, outliers_flag;
-
-  bool has_budget() const {
-    return !size.empty() || !fits.empty() || bits_flag.given() || kl_flag.given();
-  }
-  int windows = 256;  // 0: the whole text
-  Flag windows_flag;
-  QuantizeOptions options;
-  JsonForm json;
-};
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
@@ -82,17 +59,6 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
                     "above {:g} times "
                     "the median of its weight; a smaller number keeps more",
                     path, outliers));
-}
-
-CalibrationFlags calibration_flags(const QuantizeFlags& flags) {
-  CalibrationFlags f;
-  f.in = flags.in, f.out = flags.out, f.tokenizer = flags.options.tokenizer;
-  f.text = flags.text, f.stats = flags.stats;
-  f.windows = flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max();
-  f.threads = flags.options.threads, f.resume = flags.options.resume;
-  f.sensitivities = flags.has_budget();
-  f.feedback = flags.options.method != RoundingMethod::search;
-  return f;
 }
 
 // "12 q4, 3 q6" of `formats`.
@@ -320,77 +286,6 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   flags.json.put_result(json);
 }
 
-// The files to write do not exist yet, so only their paths show whether two are the same.
-void expect_apart(const std::vector<std::string>& names) {
-  std::map<std::filesystem::path, std::string> seen;
-  for (const std::string& name : names) {
-    if (name.empty()) continue;
-    std::error_code error;
-    const auto whole = std::filesystem::absolute(name, error);
-    const auto where = std::filesystem::weakly_canonical(whole, error);
-    if (!error && !seen.emplace(where, name).second)
-      fail(Exit::usage, "{} and {} are the same file, expected two files", escaped(seen[where]),
-           escaped(name));
-  }
-}
-
-// Refuses flags that do not go together, files that would overwrite an input, and files that cannot
-// be written, before any work is done.
-void check_files(const QuantizeFlags& flags) {
-  if (flags.windows_flag.given() && flags.text.empty())
-    fail(Exit::usage, "--chunks is {}: it needs --calibrate TEXT", flags.windows);
-  if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
-    fail(Exit::usage, "--method is {}: it needs --calibrate TEXT", flags.method);
-  if (flags.options.awq && flags.text.empty() && flags.stats.empty())
-    fail(Exit::usage, "--method is awq: it needs --calibrate TEXT or --stats FILE");
-  if (flags.outliers_flag.given() && !(flags.options.outliers > 1))
-    fail(Exit::usage, "--outliers is {}, expected more than 1", flags.options.outliers);
-  if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
-    fail(Exit::usage, "--outliers needs --calibrate TEXT or --stats FILE");
-  if (!flags.size.empty()) bytes_of("--size", flags.size);
-  if (!flags.fits.empty()) bytes_of("--fits", flags.fits);
-  if (flags.context_flag.given() && flags.fits.empty())
-    fail(Exit::usage, "-c is {}: it needs --fits BYTES", flags.context);
-  if (flags.bits_flag.given() && flags.bits <= 0)
-    fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
-  if (flags.kl_flag.given() && flags.kl <= 0)
-    fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
-  if (!flags.recipe_out.empty() && !flags.has_budget())
-    fail(Exit::usage, "--write-recipe needs a budget: --size, --fits, --bpw or --kl");
-  if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
-    fail(Exit::usage,
-         "--size, --fits, --bpw and --kl need --calibrate TEXT, or the --stats FILE of an earlier "
-         "run "
-         "with a budget");
-  if (base_of_mixture(flags.type) && (flags.has_budget() || !flags.recipe.empty()))
-    fail(Exit::usage, "--type is {}, a mixture, which is not possible with {}", flags.type,
-         flags.recipe.empty() ? "a budget" : "--recipe");
-  if (flags.out.ends_with(".gguf") && flags.has_budget())
-    fail(Exit::usage,
-         "{}: a budget chooses among chaski's own formats, expected a name that ends in .quipu",
-         flags.out);
-  expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
-  expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
-  expect_quantizable(flags.options, flags.in, flags.out);
-  if (!flags.recipe_out.empty())
-    expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  if (!flags.text.empty() && !flags.stats.empty())
-    expect_output(flags.stats, {flags.in, flags.text, flags.out, flags.recipe_out});
-  expect_new_stats(calibration_flags(flags));
-}
-
-// Says so if a calibration has no effect, because reading the text may take minutes.
-void put_idle_calibration(const QuantizeFlags& flags) {
-  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
-      flags.has_budget() || !flags.recipe.empty())
-    return;
-  std::vector<std::string> names;
-  if (!flags.text.empty()) names.emplace_back("--calibrate");
-  if (flags.method != "auto") names.emplace_back("--method");
-  if (flags.text.empty() && !flags.stats.empty()) names.emplace_back("--stats");
-  put_no_effect(names, fmt::format("on weights: {} has one way to round them", flags.type));
-}
-
 RoundingMethod method_of(const QuantizeFlags& flags) {
   if (flags.fast) return RoundingMethod::fast;
   if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
@@ -411,7 +306,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.method = method_of(flags);
   flags.options.notice = [](const std::string& line) { put_notice(line); };
   if (flags.keep_above_flag.given()) flags.options.keep_above = flags.keep_above;
-  check_files(flags);
+  check_flags(flags);
   put_idle_calibration(flags);
   const OpenModel model = open_model(flags.in, flags.options.tokenizer);
   // Refused before anything is measured.
