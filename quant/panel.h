@@ -24,7 +24,25 @@ struct Act {
   int8_t q[32];
   float d;
   float ds;         // d * (half[0] + half[1])
-  int32_t half[2];  // sums of the first and last 16 q
+  int16_t half[2];  // sums of the first and last 16 q
+  int32_t unused;   // 0
+
+  // The sum of groups [kFrom, kTo) of four q: of a half or of both.
+  template <int kFrom, int kTo>
+  constexpr int32_t sum() const {
+    static_assert((kFrom == 0 || kFrom == 4) && (kTo == 4 || kTo == 8) && kFrom < kTo);
+    return kTo - kFrom == 8 ? half[0] + half[1] : half[kFrom / 4];
+  }
+  // From q and d.
+  constexpr void set_sums() {
+    int32_t sums[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) sums[i / 16] += q[i];
+    set_sums(sums[0], sums[1]);
+  }
+  constexpr void set_sums(int32_t first, int32_t last) {
+    half[0] = int16_t(first), half[1] = int16_t(last), unused = 0;
+    ds = d * float(first + last);
+  }
 };
 static_assert(sizeof(Act) == 48);
 

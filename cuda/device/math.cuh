@@ -117,8 +117,7 @@ __device__ __forceinline__ void quantize_block(float x, Act* to) {
   if (lane == 0) {
     const float d = finite ? most / 127.0f : __int_as_float(0x7fc00000);
     to->d = d;
-    to->ds = d * float(half + other_half);
-    to->half[0] = half, to->half[1] = other_half;
+    to->set_sums(half, other_half);
   }
 }
 

@@ -113,7 +113,8 @@ struct ActScales {
   __device__ __forceinline__ void load(const Act& a) {
     if (F::kDot.offset || F::kDot.halves) {
       const uint4 x = load16(&a.d);
-      d = __uint_as_float(x.x), ds = __uint_as_float(x.y), half[0] = int(x.z), half[1] = int(x.w);
+      d = __uint_as_float(x.x), ds = __uint_as_float(x.y);
+      half[0] = int16_t(x.z), half[1] = int(x.z) >> 16;
     } else if (F::kDot.mins) {
       const uint2 x = load8(&a.d);
       d = __uint_as_float(x.x), ds = __uint_as_float(x.y);

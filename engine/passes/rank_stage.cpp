@@ -28,9 +28,7 @@ void put_act(const Act& a, std::byte* to) {
 void take_act(const std::byte* from, Act& a) {
   std::memcpy(a.q, from, sizeof a.q);
   std::memcpy(&a.d, from + sizeof a.q, sizeof a.d);
-  a.half[0] = a.half[1] = 0;
-  for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i];
-  a.ds = a.d * float(a.half[0] + a.half[1]);
+  a.set_sums();
 }
 
 // The lists of a batch that are sent whole.

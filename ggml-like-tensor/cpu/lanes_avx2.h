@@ -205,9 +205,9 @@ struct Avx2Lanes {
     }
   };
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t sum) {
-    I s = set1_i32(-K.offset * sum);
-    dot_runs<K, kFrom, kTo, 1>(w, a, &s, set1_i32(0x10001));
+  static I dot(const B* w, const Act& a) {
+    I s = set1_i32(-K.offset * a.sum<kFrom, kTo>());
+    dot_runs<K, kFrom, kTo, 1>(w, a.q, &s, set1_i32(0x10001));
     return s;
   }
   // How many products fit into an int16: lanes_avx512.h has the bounds.
@@ -281,10 +281,10 @@ struct Avx2Lanes {
     }
     return s;
   }
-  // result[n]: dot<K, kFrom, kTo> of activation n; sums[n] is the sum of its columns.
+  // result[n]: dot<K, kFrom, kTo> of activation n.
   template <DotKind K, int kFrom, int kTo, int N>
-  static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {
-    for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * sums[n]);
+  static void many_dots(const B* w, const Act* a, I* result) {
+    for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * a[n].sum<kFrom, kTo>());
     dot_runs<K, kFrom, kTo, N>(w, a->q, result, set1_i32(0x10001));
   }
   // dots[n]: scaled_dot<K> of activation n. The offset is a factor of the scales: |s * offset| is
@@ -318,12 +318,12 @@ struct Avx2Lanes {
     high = shift_left(high, 16);
     return {_mm256_blend_epi16(low.a, high.a, 0xaa), _mm256_blend_epi16(low.b, high.b, 0xaa)};
   }
-  static I dot_pairs(const I* x, const int32_t* y) { return times_pairs(pair(x[0], x[1]), y); }
-  // The pairs of a lane times y[0] and y[1], which fit into an int16.
-  static I times_pairs(I pairs, const int32_t* y) {
-    long long two;
+  static I dot_pairs(const I* x, const int16_t* y) { return times_pairs(pair(x[0], x[1]), y); }
+  // The pairs of a lane times y[0] and y[1].
+  static I times_pairs(I pairs, const int16_t* y) {
+    int32_t two;
     std::memcpy(&two, y, sizeof two);
-    const __m256i wide = _mm256_set1_epi64x(two), factor = _mm256_packs_epi32(wide, wide);
+    const __m256i factor = _mm256_set1_epi32(two);
     return {_mm256_madd_epi16(pairs.a, factor), _mm256_madd_epi16(pairs.b, factor)};
   }
 

@@ -112,21 +112,21 @@ struct Avx512Lanes {
     return _mm512_set1_epi32(word);
   }
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t sum) {
+  static I dot(const B* w, const Act& a) {
     if constexpr (kVnni) {
       // Two chains: a chain of eight dependent products is longer than a core can look ahead
       // (prompt of 512, q4: 251 -> 276 tok/s). Half a block has four products, and the other half
       // is independent.
       constexpr int offset = K.is_signed ? 128 : K.offset, chains = (kTo - kFrom) / 4;
-      I s[chains] = {_mm512_set1_epi32(-offset * sum)};
+      I s[chains] = {_mm512_set1_epi32(-offset * a.sum<kFrom, kTo>())};
 #pragma GCC unroll 8
       for (int g = kFrom; g < kTo; ++g)
         s[g % chains] = _mm512_dpbusd_epi32(
             s[g % chains], K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g],
-            four(a, g));
+            four(a.q, g));
       return chains == 1 ? s[0] : _mm512_add_epi32(s[0], s[chains - 1]);
     } else {
-      return dot_runs<K, kFrom, kTo>(w, a, _mm512_set1_epi32(-K.offset * sum),
+      return dot_runs<K, kFrom, kTo>(w, a.q, _mm512_set1_epi32(-K.offset * a.sum<kFrom, kTo>()),
                                      _mm512_set1_epi16(1));
     }
   }
@@ -149,27 +149,37 @@ struct Avx512Lanes {
     }
     return start;
   }
-  // vpmulld would take two steps of ten cycles. The sums are exact in float too.
+  // The offset is a factor of the scales: |s * offset| is at most 128 * 32. With kVnni the sums are
+  // exact in float too, where vpmulld would take two steps of ten cycles: |offset * half| has the
+  // bound of a half's sum (panel.h), so start and the first half together have that of the whole.
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
+    static_assert(!K.is_signed && (K.offset == 0 || 2 * K.offset == K.max + 1));
+    const auto start = [&] {
+      if constexpr (K.offset == 0) return _mm512_setzero_si512();
+      const I offsets = _mm512_mullo_epi16(pair(s[0], s[1]), _mm512_set1_epi16(-K.offset));
+      return times_pairs(offsets, a.half);
+    };
     if constexpr (kVnni) {
-      const F first = mul(to_float(dot<K, 0, 4>(w, a.q, a.half[0])), to_float(s[0]));
-      return fma(to_float(dot<K, 4, 8>(w, a.q, a.half[1])), to_float(s[1]), first);
+      constexpr DotKind codes{.max = K.max};
+      const F low = to_float(dot<codes, 0, 4>(w, a)), high = to_float(dot<codes, 4, 8>(w, a));
+      const F first =
+          K.offset == 0 ? mul(low, to_float(s[0])) : fma(low, to_float(s[0]), to_float(start()));
+      return fma(high, to_float(s[1]), first);
     } else {
-      I sum = _mm512_setzero_si512();
-      static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
-      if constexpr (K.offset != 0)
-        sum = _mm512_sub_epi32(
-            sum, shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset))));
-      sum = dot_runs<K, 0, 4>(w, a.q, sum, pair(s[0], s[0]));
-      return to_float(dot_runs<K, 4, 8>(w, a.q, sum, pair(s[1], s[1])));
+      const I first = dot_runs<K, 0, 4>(w, a.q, start(), pair(s[0], s[0]));
+      return to_float(dot_runs<K, 4, 8>(w, a.q, first, pair(s[1], s[1])));
     }
   }
   static I pair(I low, I high) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
   }
-  static I dot_pairs(const I* x, const int32_t* y) {
-    return _mm512_madd_epi16(pair(x[0], x[1]), set1_i32((y[0] & 0xffff) | y[1] << 16));
+  static I dot_pairs(const I* x, const int16_t* y) { return times_pairs(pair(x[0], x[1]), y); }
+  // The pairs of a lane times y[0] and y[1].
+  static I times_pairs(I pairs, const int16_t* y) {
+    int32_t two;
+    std::memcpy(&two, y, sizeof two);
+    return _mm512_madd_epi16(pairs, _mm512_set1_epi32(two));
   }
   template <DotKind K>
   static I product(B w, I a) {

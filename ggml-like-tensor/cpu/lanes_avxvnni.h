@@ -22,13 +22,13 @@ struct AvxVnniLanes : Avx2Lanes {
   // Two chains of four for one activation, because eight dependent products take longer than a core
   // can look ahead.
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t sum) {
+  static I dot(const B* w, const Act& a) {
     constexpr int kChains = (kTo - kFrom) / 4;
-    I s[kChains] = {set1_i32(-kOffset<K> * sum)};
+    I s[kChains] = {set1_i32(-kOffset<K> * a.sum<kFrom, kTo>())};
     for (int c = 1; c < kChains; ++c) s[c] = set1_i32(0);
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; ++g) {
-      const __m256i f = four(a, g);
+      const __m256i f = four(a.q, g);
       I& to = s[g % kChains];
       to = {Dot::add(to.a, factor<K>(w[g].a), f), Dot::add(to.b, factor<K>(w[g].b), f)};
     }
@@ -42,8 +42,8 @@ struct AvxVnniLanes : Avx2Lanes {
     return _mm256_add_epi32(s[0], s[1]);
   }
   template <DotKind K, int kFrom, int kTo, int N>
-  static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {
-    for (int n = 0; n < N; ++n) result[n] = set1_i32(-kOffset<K> * sums[n]);
+  static void many_dots(const B* w, const Act* a, I* result) {
+    for (int n = 0; n < N; ++n) result[n] = set1_i32(-kOffset<K> * a[n].sum<kFrom, kTo>());
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; ++g) {
       const __m256i low = factor<K>(w[g].a), high = factor<K>(w[g].b);
@@ -57,13 +57,10 @@ struct AvxVnniLanes : Avx2Lanes {
   // vpmulld is slow. The sums are exact in float too (panel.h).
   template <DotKind K, int N>
   static void many_scaled_dots(const B* w, const I* s, const Act* a, F* dots) {
-    int32_t sums[N];
     I half[N];
-    for (int n = 0; n < N; ++n) sums[n] = a[n].half[0];
-    many_dots<K, 0, 4, N>(w, a, sums, half);
+    many_dots<K, 0, 4, N>(w, a, half);
     for (int n = 0; n < N; ++n) dots[n] = mul(to_float(half[n]), to_float(s[0]));
-    for (int n = 0; n < N; ++n) sums[n] = a[n].half[1];
-    many_dots<K, 4, 8, N>(w, a, sums, half);
+    many_dots<K, 4, 8, N>(w, a, half);
     for (int n = 0; n < N; ++n) dots[n] = fma(to_float(half[n]), to_float(s[1]), dots[n]);
   }
   template <DotKind K>

@@ -200,11 +200,11 @@ struct NeonLanes {
   static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
   static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t) {
+  static I dot(const B* w, const Act& a) {
     I s = set1_i32(0);
     for (int g = kFrom; g < kTo; ++g) {
       int32_t word;
-      std::memcpy(&word, a + 4 * g, 4);
+      std::memcpy(&word, a.q + 4 * g, 4);
       const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(word));
       for (int i = 0; i < 4; ++i) {
         const int8x16_t q = vreinterpretq_s8_u8(vsubq_u8(w[g].v[i], vdupq_n_u8(uint8_t(K.offset))));
@@ -216,10 +216,9 @@ struct NeonLanes {
   }
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
-                            mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
+    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a)), mul_i32(s[1], dot<K, 4, 8>(w, a))));
   }
-  static I dot_pairs(const I* x, const int32_t* y) {
+  static I dot_pairs(const I* x, const int16_t* y) {
     return add_i32(mul_i32(x[0], set1_i32(y[0])), mul_i32(x[1], set1_i32(y[1])));
   }
   static I dot_four(I s, B b, const uint8_t* four) {

@@ -10,12 +10,12 @@ struct NeonDotLanes : NeonLanes {
   static constexpr const char* kName = "neondot";
 
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t sum) {
+  static I dot(const B* w, const Act& a) {
     static_assert(K.is_signed || K.max <= 127);
-    I s = set1_i32(-K.offset * sum);
+    I s = set1_i32(-K.offset * a.sum<kFrom, kTo>());
 #pragma GCC unroll 2
     for (int from = kFrom; from < kTo; from += 4) {
-      const int8x16_t x = vld1q_s8(a + 4 * from);
+      const int8x16_t x = vld1q_s8(a.q + 4 * from);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
         const auto q = [&](int g) { return vreinterpretq_s8_u8(w[from + g].v[i]); };
@@ -29,8 +29,7 @@ struct NeonDotLanes : NeonLanes {
   }
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
-                            mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
+    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a)), mul_i32(s[1], dot<K, 4, 8>(w, a))));
   }
   static I dot_four(I s, B b, const uint8_t* four) {
     int32_t word;

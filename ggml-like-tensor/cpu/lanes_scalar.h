@@ -195,12 +195,12 @@ struct ScalarLanes {
   static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
   static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
   template <DotKind K, int kFrom, int kTo>
-  static I dot(const B* w, const int8_t* a, int32_t sum) {
+  static I dot(const B* w, const Act& a) {
     return each_i([&](int r) {
-      int32_t s = -K.offset * sum;
+      int32_t s = -K.offset * a.sum<kFrom, kTo>();
       for (int g = kFrom; g < kTo; ++g)
         for (int k = 0; k < 4; ++k)
-          s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a[4 * g + k];
+          s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a.q[4 * g + k];
       return s;
     });
   }
@@ -209,11 +209,10 @@ struct ScalarLanes {
   // 2^24.
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
-                            mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
+    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a)), mul_i32(s[1], dot<K, 4, 8>(w, a))));
   }
   // x[0] * y[0] + x[1] * y[1]; all factors have 16 bits
-  static I dot_pairs(const I* x, const int32_t* y) {
+  static I dot_pairs(const I* x, const int16_t* y) {
     return add_i32(mul_i32(x[0], set1_i32(y[0])), mul_i32(x[1], set1_i32(y[1])));
   }
 

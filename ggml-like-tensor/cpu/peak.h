@@ -41,7 +41,7 @@ template <class V, DotKind K>
 __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
   constexpr int kDots = 4, kPanels = 2;
   alignas(64) uint8_t bytes[kPanels][64] = {};
-  alignas(64) int8_t acts[kDots][32] = {};
+  alignas(64) Act acts[kDots] = {};
   asm volatile("" : "+m"(bytes), "+m"(acts));  // their contents are unknown to the compiler
   typename V::B w[kPanels][8];
   for (int p = 0; p < kPanels; ++p)
@@ -49,11 +49,11 @@ __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
   for (int64_t i = 0; i < rounds; ++i)
 #pragma GCC unroll 4
     for (int n = 0; n < kDots; ++n) {
-      const int8_t* a = acts[n];
+      const Act* a = &acts[n];
       // the compiler must not know that these are the activations of the last round
       asm volatile("" : "+r"(a));
 #pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p) keep(V::template dot<K, 0, 8>(w[p], a, 0));
+      for (int p = 0; p < kPanels; ++p) keep(V::template dot<K, 0, 8>(w[p], *a));
     }
   return rounds * kDots * kPanels * 16 * 32 * 2;
 }

@@ -21,9 +21,8 @@ void quantize_halves(const float* x, const float* y, Act& a) {
   const auto inverse = V::set1(most > QuantizeActs::kSmallest ? 127 / most : 0);
   const auto q0 = V::to_int(V::mul(x0, inverse)), q1 = V::to_int(V::mul(x1, inverse));
   V::store_i8(a.q, q0), V::store_i8(a.q + 16, q1);
-  a.half[0] = V::sum_i32(q0), a.half[1] = V::sum_i32(q1);
   a.d = most / 127;
-  a.ds = a.d * float(a.half[0] + a.half[1]);
+  a.set_sums(V::sum_i32(q0), V::sum_i32(q1));
 }
 
 template <class V>

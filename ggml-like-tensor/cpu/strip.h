@@ -25,18 +25,15 @@ constexpr bool kManyAtOnce = requires {
   V::kManyAtOnce;
 };
 
-// The dots of N activations with groups [kFrom, kTo) of four columns. sum_of(activation) is the sum
-// of its codes there.
-template <class V, DotKind K, int kFrom, int kTo, int N, class Fn>
-inline __attribute__((always_inline)) void dots_of(const Panel<V>& w, const Act* a, Fn sum_of,
+// The dots of N activations with groups [kFrom, kTo) of four columns.
+template <class V, DotKind K, int kFrom, int kTo, int N>
+inline __attribute__((always_inline)) void dots_of(const Panel<V>& w, const Act* a,
                                                    typename V::F* dots) {
   if constexpr (N == 1) {
-    dots[0] = V::to_float(V::template dot<K, kFrom, kTo>(w.w, a->q, sum_of(*a)));
+    dots[0] = V::to_float(V::template dot<K, kFrom, kTo>(w.w, *a));
   } else {
-    int32_t sums[N];
-    for (int n = 0; n < N; ++n) sums[n] = sum_of(a[n]);
     typename V::I whole[N];
-    V::template many_dots<K, kFrom, kTo, N>(w.w, a, sums, whole);
+    V::template many_dots<K, kFrom, kTo, N>(w.w, a, whole);
     for (int n = 0; n < N; ++n) dots[n] = V::to_float(whole[n]);
   }
 }
@@ -64,15 +61,12 @@ inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const A
       for (int n = 0; n < N; ++n) acc[n] = V::fma(dots[n], V::mul(scale, V::set1(a[n].d)), acc[n]);
     };
     if constexpr (K.apart) {
-      dots_of<V, K, 0, 4, N>(
-          w, a, [](const Act& of) { return of.half[0]; }, dots);
+      dots_of<V, K, 0, 4, N>(w, a, dots);
       add_times(w.d);
-      dots_of<V, K, 4, 8, N>(
-          w, a, [](const Act& of) { return of.half[1]; }, dots);
+      dots_of<V, K, 4, 8, N>(w, a, dots);
       add_times(w.m);
     } else if constexpr (!K.halves) {
-      dots_of<V, K, 0, 8, N>(
-          w, a, [](const Act& of) { return of.half[0] + of.half[1]; }, dots);
+      dots_of<V, K, 0, 8, N>(w, a, dots);
       add_times(w.d);
       if constexpr (K.mins)
         for (int n = 0; n < N; ++n) acc[n] = V::fma(w.m, V::set1(a[n].ds), acc[n]);

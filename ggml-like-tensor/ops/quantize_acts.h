@@ -21,11 +21,9 @@ struct QuantizeActs {
     for (int i = 0; i < 32; ++i) most = std::fabs(x[i]) > most ? std::fabs(x[i]) : most;
     const bool finite = zero == 0;
     const float inverse = finite && most > kSmallest ? 127 / most : 0;
-    a.half[0] = a.half[1] = 0;
-    for (int i = 0; i < 32; ++i)
-      a.half[i / 16] += a.q[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
+    for (int i = 0; i < 32; ++i) a.q[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
     a.d = finite ? most / 127 : NAN;
-    a.ds = a.d * float(a.half[0] + a.half[1]);
+    a.set_sums();
   }
   static void row(const float* x, const ActsView& acts, int64_t r) {
     for (int64_t b = 0; b < acts.blocks; ++b) block(x + 32 * b, acts.at(r, b));

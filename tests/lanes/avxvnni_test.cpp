@@ -36,12 +36,9 @@ struct Bytes {
 };
 
 void fill_acts(Bytes& bytes, Act& a) {
-  a.half[0] = a.half[1] = 0;
-  for (int i = 0; i < 32; ++i) {
-    a.q[i] = int8_t(bytes.next() % 255 - 127);
-    a.half[i / 16] += a.q[i];
-  }
-  a.d = .01f, a.ds = a.d * float(a.half[0] + a.half[1]);
+  for (int8_t& q : a.q) q = int8_t(bytes.next() % 255 - 127);
+  a.d = .01f;
+  a.set_sums();
 }
 
 // A block's rows times 1 to N activations are those of panel.h.
