@@ -246,10 +246,10 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   o.notice(experts
                ? fmt::format(
                      "{}: weights and context do not fit into memory: {} of {} of "
-                     "experts stay there, the others are read from the file when they are chosen",
+                     "experts stay in it, the others are read from the file when they are chosen",
                      weights->path, size_text(room->bytes), size_text(room->all))
-               : fmt::format("{}: does not fit into memory, and {} are left for experts, which "
-                             "need {}; so every token reads the mapped file",
+               : fmt::format("{}: weights and context do not fit into memory, and {} are left "
+                             "for experts, which need {}; so every token reads the mapped file",
                              weights->path, size_text(room->bytes), size_text(least)));
 }
 
@@ -259,10 +259,10 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   if (!room) return;
   if (room->streamed.empty()) {
     if (o.notice)
-      o.notice(
-          fmt::format("{}: does not fit into memory, and {} are left for its layers, expected at "
-                      "least {}: the system reads the mapped file as it is used",
-                      weights->path, size_text(room->bytes), size_text(room->least)));
+      o.notice(fmt::format(
+          "{}: weights and context do not fit into memory, and {} are left for its layers, "
+          "expected at least {}: the system reads the mapped file as it is used",
+          weights->path, size_text(room->bytes), size_text(room->least)));
     return;
   }
   stream = WeightStream::make(weights->mapping, room->streamed, room->kept);

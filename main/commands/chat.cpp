@@ -467,7 +467,7 @@ Action declare_chat(Flags parser) {
     flags->settings.push_back(parser.named(("--" + name).c_str()));
   flags->system_flag =
       parser.add("--system", flags->system, "the system message: instructions for the model")
-          .tells_again()
+          .notes_if_repeated()
           .type("TEXT");
   flags->model_flag = parser.named("--model"), flags->hub_flag = parser.named("--hub");
   parser

@@ -200,6 +200,7 @@ int compare(const CompareFlags& flags) {
   put_utf8_note("the text", text, a->tokenizer());
   std::vector<TokenId> tokens = a->tokenizer().encode_prompt(text);
   const int window = a->context_length(), windows = flags.text.windows_of(tokens.size(), window);
+  put_rest_note(tokens.size(), window, windows);
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto of_a = a->session(), of_b = b->session();
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});

@@ -128,6 +128,7 @@ int eval(const EvalFlags& flags) {
   const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
   const int window = engine->context_length();
   const int windows = flags.text.windows_of(tokens.size(), window);
+  put_rest_note(tokens.size(), window, windows);
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto start = std::chrono::steady_clock::now();
   const auto work = [&] {

@@ -29,22 +29,21 @@ std::string file_of(const CalibrationFlags& flags) {
 
 // Reads measurements. A file that is cut short is reported with what to do about it.
 Calibration measurements_in(const std::string& path, bool resumes) {
-  const auto refuse = [&](const std::string& line) {
-    fail(Exit::bad_file, "{}: {}", line,
-         resumes ? "remove the file, and the same command measures again"
-                 : "--calibrate TEXT measures again");
+  const auto with_advice = [&](const std::string& line) {
+    return Error(Exit::bad_file,
+                 line + (resumes ? ": remove the file, and the same command measures again"
+                                 : ": --calibrate TEXT measures again"));
   };
   try {
     return load_calibration(path);
   } catch (const CutShort& error) {
-    refuse(error.without_advice());
+    throw with_advice(error.without_advice());
   } catch (const Error& error) {
     const std::string line = error.what();
     const bool part = line.find("cut short") != line.npos || line.ends_with("is empty");
-    if (error.code == Exit::bad_file && part) refuse(line);
+    if (error.code == Exit::bad_file && part) throw with_advice(line);
     throw;
   }
-  return {};
 }
 
 // Saves unfinished measurements: the first at once, then one every kEvery.

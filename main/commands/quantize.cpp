@@ -165,17 +165,11 @@ RecipeLimit budget_of(const QuantizeFlags& flags, const ModelSource& source) {
 
 // The formats that a budget or a recipe chooses; empty without either.
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
-  if (!flags.recipe.empty()) {
-    std::error_code ignored;
-    const auto known = recipe_of_mixture(flags.recipe, source, flags.options.type,
-                                         flags.options.calibration != nullptr);
-    if (known && !std::filesystem::exists(flags.recipe, ignored)) return *known;
-    return read_recipe(flags.recipe, read_text(flags.recipe), source);
-  }
-  if (!flags.has_budget())
-    return recipe_of_mixture(flags.type, source, flags.options.type,
-                             flags.options.calibration != nullptr)
-        .value_or(Recipe{});
+  if (const std::string mixture = flags.mixture(); !mixture.empty())
+    return *recipe_of_mixture(mixture, source, flags.options.type,
+                              flags.options.calibration != nullptr);
+  if (!flags.recipe.empty()) return read_recipe(flags.recipe, read_text(flags.recipe), source);
+  if (!flags.has_budget()) return {};
   const Calibration none;
   const Calibration* known = flags.options.calibration;
   const FormatPlan plan = FormatChoices(source, known ? *known : none, flags.options.threads)
@@ -299,14 +293,17 @@ int quantize(QuantizeFlags& flags) {
          "chaski quantize {} small.quipu {}",
          flags.out, flags.in,
          std::ranges::count(types_and_mixtures(), flags.out) > 0 ? flags.out : flags.type);
-  const bool by_recipe = flags.out.ends_with(".gguf") && base_of_mixture(flags.recipe);
-  const auto base = base_of_mixture(by_recipe ? flags.recipe : flags.type);
+  const std::string mixture = flags.mixture();
+  // q4, the default, is no format of GGUF.
+  const bool is_type = !flags.type_flag.given() && !mixture.empty() && flags.out.ends_with(".gguf");
+  const auto base = base_of_mixture(is_type ? mixture : flags.type);
   flags.options.type = base ? *base : *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
   flags.options.notice = [](const std::string& line) { put_notice(line); };
   if (flags.keep_above_flag.given()) flags.options.keep_above = flags.keep_above;
   check_flags(flags);
+  if (is_type) flags.type = mixture;
   put_idle_calibration(flags);
   const OpenModel model = open_model(flags.in, flags.options.tokenizer);
   // Refused before anything is measured.
@@ -319,9 +316,10 @@ int quantize(QuantizeFlags& flags) {
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source);
-  if (!flags.has_budget())
-    flags.options.file_type = flags.recipe.empty() ? file_type_of(flags.type, flags.options.type)
-                                                   : file_type_of(flags.recipe);
+  if (!mixture.empty())
+    flags.options.file_type = file_type_of(mixture);
+  else if (!flags.has_budget() && flags.recipe.empty())
+    flags.options.file_type = file_type_of(flags.type, flags.options.type);
   if (flags.dry_run) {
     if (!flags.has_budget()) put_dry_run(flags, model.source);
     drop_unfinished_measurements(calibration_flags(flags));
@@ -365,13 +363,14 @@ Action declare_quantize(Flags parser) {
       .not_empty("a file to write")
       .required()
       .type("FILE");
-  parser
-      .add("--type,TYPE", flags->type,
-           "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4), or llama-quantize's "
-           "mixture: "
-           "Q4_K_M, ...; chaski help formats lists all")
-      .one_of(types_and_mixtures(), type_instead)
-      .type("FORMAT");
+  flags->type_flag =
+      parser
+          .add("--type,TYPE", flags->type,
+               "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4), or llama-quantize's "
+               "mixture: "
+               "Q4_K_M, ...; chaski help formats lists all")
+          .one_of(types_and_mixtures(), type_instead)
+          .type("FORMAT");
   flags->keep_above_flag = parser
                                .add("--keep-above", flags->keep_above,
                                     "a weight whose relative squared error would be above X keeps "
@@ -383,7 +382,7 @@ Action declare_quantize(Flags parser) {
            "run the model on this text; the error of a column counts more, the larger its inputs "
            "are")
       .not_empty("a file of text")
-      .tells_again()
+      .notes_if_repeated()
       .type("FILE");
   parser
       .add(
@@ -464,7 +463,7 @@ Action declare_quantize(Flags parser) {
           .add("--recipe", flags->recipe,
                "file with lines REGEX = TYPE; the first line that matches a tensor's name "
                "decides. Or Q4_K_M: llama.cpp's mixture, in q4h and q6 (in q4_k and q6_k if "
-               "--type is a GGUF format)")
+               "--type is a GGUF format, or OUT a GGUF file)")
           .not_empty("a file")
           .type("FILE");
   Flag budgets[] = {size, fits, bits, kl, recipe};

@@ -31,6 +31,12 @@ void expect_apart(const std::vector<std::string>& names) {
 
 }  // namespace
 
+std::string QuantizeFlags::mixture() const {
+  std::error_code ignored;
+  if (base_of_mixture(recipe) && !std::filesystem::exists(recipe, ignored)) return recipe;
+  return recipe.empty() && base_of_mixture(type) ? type : "";
+}
+
 CalibrationFlags calibration_flags(const QuantizeFlags& flags) {
   CalibrationFlags f;
   f.in = flags.in, f.out = flags.out, f.tokenizer = flags.options.tokenizer;
@@ -66,8 +72,7 @@ void check_flags(const QuantizeFlags& flags) {
   if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage,
          "--size, --fits, --bpw and --kl need --calibrate TEXT, or the --stats FILE of an earlier "
-         "run "
-         "with a budget");
+         "run with a budget");
   if (base_of_mixture(flags.type) && (flags.has_budget() || !flags.recipe.empty()))
     fail(Exit::usage, "--type is {}, a mixture, which is not possible with {}", flags.type,
          flags.recipe.empty() ? "a budget" : "--recipe");

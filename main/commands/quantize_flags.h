@@ -24,6 +24,9 @@ struct QuantizeFlags {
   double keep_above = 0;
   Flag keep_above_flag, outliers_flag;
 
+  Flag type_flag;
+  // The mixture that --type or --recipe names; empty: none. A file of that name is a recipe.
+  std::string mixture() const;
   bool has_budget() const {
     return !size.empty() || !fits.empty() || bits_flag.given() || kl_flag.given();
   }

@@ -111,7 +111,7 @@ Flag& Flag::single() {
   listed_->repeats = false;
   return *this;
 }
-Flag& Flag::tells_again() { return listed_->tells_again = true, *this; }
+Flag& Flag::notes_if_repeated() { return listed_->notes_if_repeated = true, *this; }
 Flag& Flag::one_each() { return option_->allow_extra_args(false), *this; }
 bool Flag::given() const { return option_->count() > 0; }
 

@@ -183,7 +183,7 @@ class CommandWords {
     if (!first && flag.get_items_expected_max() <= 1) {
       if (value && *value != before->second) {
         const ListedFlag* const listed = manual_.flag(flag.get_name());
-        auto& notes = listed && listed->tells_again ? notes_ : replacements_;
+        auto& notes = listed && listed->notes_if_repeated ? notes_ : replacements_;
         notes.push_back(fmt::format("{} is given again: {:.60} replaces {:.60}", flag.get_name(),
                                     escaped(*value), escaped(before->second)));
         out_[places_.at(flag.get_name())] = before->second = *value;

@@ -26,7 +26,7 @@ struct ListedFlag {
   std::vector<std::string> values;    // offered by completion; others may be valid, too
   std::vector<std::string> excludes;  // names of flags it cannot be combined with
   bool required = false, repeats = false, model = false;
-  bool tells_again = false;     // Flag::tells_again()
+  bool notes_if_repeated = false;     // Flag::notes_if_repeated()
   bool fetches = false;         // the value is a model that is downloaded if it is not here
   std::string* text = nullptr;  // the variable of a flag with one text
   // Of a flag that names the machines on which the command starts: refuses others of its flags.
@@ -84,7 +84,7 @@ class Flag {
   Flag& single();                                // takes one value, although its variable is a list
   Flag& one_each();  // takes one value each time; may be given several times
   // If it is given again, a note says that the last value is used. For other flags, --verbose does.
-  Flag& tells_again();
+  Flag& notes_if_repeated();
 
   bool given() const;
   bool typed() const { return given() && !listed_->by_config; }

@@ -332,7 +332,7 @@ std::string without_escapes(const std::string& text) {
 
 void PromptFlags::declare(Flags& flags) {
   // A text that is dropped is perhaps a question that gets no answer.
-  text_flag = flags.add("-p,--prompt", text, "the input text").tells_again().type("TEXT");
+  text_flag = flags.add("-p,--prompt", text, "the input text").notes_if_repeated().type("TEXT");
   file_flag = flags
                   .add("-f,--file", files,
                        "read the input text from FILE, after the text of -p; -: from standard "
@@ -447,12 +447,14 @@ int WindowFlags::windows_of(size_t tokens, int window) const {
   if (all == 0)
     fail(Exit::usage, "the text has {}, expected at least {}, the size of one window (see --ctx)",
          counted(tokens, "token"), window);
-  if (windows > 0 && windows <= all) return windows;
-  if (const size_t rest = tokens % size_t(window); rest > 0)
-    put_notice(fmt::format(
-        "the last {} of the text's {} tokens are not scored, because they fill no window of {}",
-        rest, tokens, window));
-  return all;
+  return windows > 0 && windows <= all ? windows : all;
+}
+
+void put_rest_note(size_t tokens, int window, int windows) {
+  const size_t rest = tokens % size_t(window);
+  if (rest > 0 && windows == chaski::windows_of(tokens, window))
+    put_notice(fmt::format("the text has {}; the last {} fill no window of {}, and are not scored",
+                           counted(tokens, "token"), rest, window));
 }
 
 }  // namespace chaski

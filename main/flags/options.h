@@ -103,10 +103,12 @@ struct WindowFlags {
 
   void declare(Flags& flags);  // all flags but --model and --tokenizer
   std::string read() const;    // the text; Error(usage | io)
-  // Number of windows to read from a text of `tokens` tokens. Prints a note if tokens after the
-  // last whole window are left out. Throws Error(usage) if the text is too short for one window.
+  // Number of windows to read from a text of `tokens` tokens. Throws Error(usage) if the text is
+  // too short for one window.
   int windows_of(size_t tokens, int window) const;
 };
+// If the whole text is read: a note about the tokens after its last whole window.
+void put_rest_note(size_t tokens, int window, int windows);
 
 // Prints "--top-k, --min-p have no effect with --mirostat 2", or nothing if `names` is empty.
 void put_no_effect(const std::vector<std::string>& names, const std::string& why);

@@ -128,7 +128,7 @@ struct Service::Impl {
   void open(const std::vector<std::string>& names,
             const std::function<void(const ServedModel*)>& on_ready);
   std::unique_ptr<DiskCache> open_cache(Inbox& inbox) {
-    return std::make_unique<DiskCache>(folder, options.cache_folder, inbox, put_notice);
+    return std::make_unique<DiskCache>(folder, options.cache_folder, inbox, put_loud_notice);
   }
   GenerateResult generate(Inbox& inbox, DiskCache* cache, std::span<const TokenId> prompt,
                           GenerateOptions generate_options, const Sink& sink);

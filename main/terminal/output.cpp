@@ -97,10 +97,9 @@ bool standard_input_is_ready(int milliseconds) {
 
 bool standard_input_has_text() {
   struct stat s;
-  if (::fstat(STDIN_FILENO, &s) != 0) return false;
-  if (S_ISREG(s.st_mode)) return ::lseek(STDIN_FILENO, 0, SEEK_CUR) < s.st_size;
   int bytes = 0;
-  return S_ISFIFO(s.st_mode) && ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes > 0;
+  return ::fstat(STDIN_FILENO, &s) == 0 && S_ISFIFO(s.st_mode) &&
+         ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 void put(std::string_view text) {

@@ -18,7 +18,7 @@ const char* fate_of(char byte, const Tokenizer& tokenizer) {
   for (const TokenId token : tokenizer.encode({&byte, 1})) read += tokenizer.piece(token);
   return read.find(kReplacement) != std::string::npos ? "the tokenizer replaces by U+FFFD"
          : read.find(byte) != std::string::npos       ? "the tokenizer keeps"
-                                                      : "the tokenizer does not know";
+                                                      : "the tokenizer drops";
 }
 
 }  // namespace
@@ -26,10 +26,10 @@ const char* fate_of(char byte, const Tokenizer& tokenizer) {
 void put_utf8_note(std::string_view what, std::string_view text, const Tokenizer& tokenizer) {
   const size_t at = valid_prefix(text);
   if (at < text.size())
-    put_notice(
-        fmt::format("{} is not UTF-8: byte {} is \\x{:02x}, which {}; is it UTF-16 or "
-                    "Latin-1?",
-                    what, at, uint8_t(text[at]), fate_of(text[at], tokenizer)));
+    put_notice(fmt::format(
+        "{} is not UTF-8: the byte at offset {} is \\x{:02x}, which {}; is it UTF-16 or "
+        "Latin-1?",
+        what, at, uint8_t(text[at]), fate_of(text[at], tokenizer)));
 }
 
 }  // namespace chaski

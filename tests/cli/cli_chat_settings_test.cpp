@@ -414,9 +414,8 @@ TEST_CASE("cli/chat: a note names text that is not UTF-8, and what the tokenizer
   const TempFolder folder;
   const auto check = [](const Outcome& outcome, const std::string& what, const char* fate) {
     const std::string note = fmt::format(
-        "chaski: note: the {} is not UTF-8: byte 1 is \\xe9, which the tokenizer {}; is it UTF-16 "
-        "or "
-        "Latin-1?\n",
+        "chaski: note: the {} is not UTF-8: the byte at offset 1 is \\xe9, which the tokenizer {}; "
+        "is it UTF-16 or Latin-1?\n",
         what, fate);
     CHECK(outcome.status == 0);
     CHECK_MESSAGE(outcome.error_says(note), outcome.err);

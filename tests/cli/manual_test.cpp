@@ -69,6 +69,7 @@ TEST_CASE("manual/the help of every command has three examples and no words of C
   const std::string note = "print errors, but no notes";
   CHECK(quiet("run") == note + " except that --cache or --answer-cache cannot be written");
   CHECK(quiet("chat") == note + " except that --answer-cache cannot be written");
+  CHECK(quiet("serve") == note + " except that --cache cannot be written");
   CHECK(quiet("eval") == note);
   const std::string help = chaski_run({"--help"}).out;
   CHECK(help == chaski_run({"help"}).out);

@@ -250,7 +250,7 @@ TEST_CASE("cli/chat on a terminal: a byte that is not UTF-8 takes no other text 
   // A paste is kept as it is.
   screen.type(std::string("see ") + kPaste + "a caf\xe9 here" + kPasted + " now\r");
   screen.until("see [paste 1: 11 bytes] now");
-  screen.until("note: the question is not UTF-8: byte 9 is \\xe9, which the tokenizer keeps");
+  screen.until("note: the question is not UTF-8: the byte at offset 9 is \\xe9, which the tokenizer keeps");
   answered(screen);
   CHECK(questions(screen, folder / "b").back() == "see a caf\ufffd here now");
   screen.type("/edit here\r");

@@ -32,8 +32,8 @@ struct Text {
   std::vector<TokenId> tokens;
 };
 
-// ThreadSanitizer makes a text twenty times as slow; 32 texts have all kinds too. Portions that are
-// limited by their time are shorter.
+// ThreadSanitizer makes a text twenty times as slow; 32 texts have all kinds too. With kSlow a pass
+// takes fewer texts, so their number is not checked.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kEach = 4;
 constexpr bool kSlow = true;

@@ -319,6 +319,19 @@ TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
   CHECK(to["layer.2.attn_k"] == "q5_0");
   const Outcome exported = chaski_run({"convert", folder / "k", folder / "k.gguf"});
   CHECK_MESSAGE(exported.status == 0, exported.err);
+
+  // The name of a GGUF file asks for these formats too, unless --type names another.
+  const auto made_as_gguf = [&](const Arguments& more) {
+    Arguments all = {"quantize", kStory, folder / "m.gguf", "--fast", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return nlohmann::json::parse(outcome.out);
+  };
+  const nlohmann::json by_name = made_as_gguf({"--recipe", "Q4_K_M"});
+  CHECK(by_name["tensors"] == made["tensors"]);
+  CHECK(by_name["type"] == "Q4_K_M");
+  CHECK(made_as_gguf({"--recipe", "Q4_K_M", "--type", "q5_k"})["type"] == "q5_k");
 }
 
 // What llama-quantize chooses for the same weights: six layers of 4 query heads and 2 key heads;

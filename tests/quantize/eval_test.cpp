@@ -86,10 +86,11 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
   // Tokens after the last whole window are left out.
   REQUIRE(tokens % 64 > 1);
-  const std::string left_out = "tokens are not scored, because they fill no window of 64\n";
-  CHECK_MESSAGE(outcome.error_says(fmt::format("chaski: note: the last {} of the text's {} {}",
-                                               tokens % 64, tokens, left_out)),
-                outcome.err);
+  const std::string left_out = "fill no window of 64, and are not scored\n";
+  CHECK_MESSAGE(
+      outcome.error_says(fmt::format("chaski: note: the text has {} tokens; the last {} {}", tokens,
+                                     tokens % 64, left_out)),
+      outcome.err);
   const Outcome one = chaski_run({"eval", "-c", "64", "--chunks", "1"}, read_file("LICENSE"));
   CHECK_MESSAGE(one.error_says(fmt::format("of {} tokens scored in 1 window of 64; ", tokens)),
                 one.err);
