@@ -5,9 +5,9 @@
 // pages, which are added at the end. Cost for a page, 2 channels and N queries on AVX2: a copy of a
 // line, 4 widening loads, 2 N loads, 4 N fma.
 //
-// Values of formats of blocks inside keys: the same with the codes of a block, as floats. A weight
-// is multiplied by the position's scale once for 4 channels. Cost for a page, 4 channels and N
-// queries: a load, 4 dots that select a code, N multiplications, 4 N fma.
+// Values of formats of blocks inside keys: the same with the codes of a block, as floats. The block
+// is unpacked once, and a weight is multiplied by the position's scale once. Cost for a page, 4
+// channels and N queries: N + 1 loads, 4 dots that select a code, 4 N fma.
 //
 // Other f32, f16 and f8 values: a channel's sum is added position after position. Cost for a
 // position, 64 channels and N queries: 4 widening loads, N broadcasts, 4 N fma.
@@ -18,8 +18,6 @@
 // multiplied four positions at a time. The sums are exact: 256 * 16383 * 127 < 2^30. Cost for 4
 // positions, 16 channels and N queries: a load, 2 N dots.
 #pragma once
-#include <utility>
-
 #include "ggml-like-tensor/cpu/strip.h"
 #include "ggml-like-tensor/kv_layout.h"
 
@@ -306,45 +304,61 @@ void weigh_all_keys(const HeadPages& h, const Weighing& w, int queries) {
   }
 }
 
-// The same for channels 4 kG .. 4 kG + 3 of a block of 32.
-template <class V, class F, int N, int kG>
-void weigh_key_codes(const HeadPages& h, const Weighing& w, int n0, int block,
-                     typename V::F (*acc)[16]) {
+// Unpacks the keys of a block of 32 channels, page by page. Stores the weights of N queries times
+// the scales of the positions, [query][kChunk].
+template <class V, class F, int N>
+inline void unpack_keys(const HeadPages& h, const Weighing& w, int n0, int block, Panel<V>* panels,
+                        float (*weights)[kChunk]) {
+  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
+    Panel<V>& p = panels[page];
+    F::template unpack<V>(reinterpret_cast<const typename F::Tile*>(h.keys(page))[block], 0, p);
+    const auto d = only<V>(p.d, first, last, V::zero());
+    for (int n = 0; n < N; ++n)
+      V::store(weights[n] + page * kPage,
+               V::mul(V::load(w.weights + (n0 + n) * kChunk + page * kPage), d));
+  });
+}
+
+// The sums of channels 4 g .. 4 g + 3 of the block, for formats whose codes have this offset. All
+// formats share this function.
+template <class V, int N>
+__attribute__((noinline)) void weigh_key_codes(const Panel<V>* panels,
+                                               const float (*weights)[kChunk], const Weighing& w,
+                                               int g, int offset_of_codes,
+                                               typename V::F (*acc)[16]) {
   alignas(4) static constexpr uint8_t kSelect[4][4] = {
       {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
-  const auto offset = V::set1_i32(-F::kDot.offset);
+  const auto offset = V::set1_i32(-offset_of_codes);
   typename V::F sum[N][4];
   for (int n = 0; n < N; ++n)
     for (int k = 0; k < 4; ++k) sum[n][k] = V::zero();
-  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    Panel<V> p;
-    F::template unpack<V>(reinterpret_cast<const typename F::Tile*>(h.keys(page))[block], 0, p);
-    const auto d = only<V>(p.d, first, last, V::zero());
+  each_page(w, [&](int64_t page, int64_t, int64_t) {
     typename V::F weight[N];
-    for (int n = 0; n < N; ++n)
-      weight[n] = V::mul(V::load(w.weights + (n0 + n) * kChunk + page * kPage), d);
+    for (int n = 0; n < N; ++n) weight[n] = V::load(weights[n] + page * kPage);
     for (int k = 0; k < 4; ++k) {
-      const auto code = V::to_float(V::dot_four(offset, p.w[kG], kSelect[k]));
+      const auto code = V::to_float(V::dot_four(offset, panels[page].w[g], kSelect[k]));
       for (int n = 0; n < N; ++n) sum[n][k] = V::fma(code, weight[n], sum[n][k]);
     }
   });
   for (int n = 0; n < N; ++n)
-    for (int k = 0; k < 4; ++k) acc[n][kG % 4 * 4 + k] = sum[n][k];
+    for (int k = 0; k < 4; ++k) acc[n][g % 4 * 4 + k] = sum[n][k];
 }
 
 template <class V, class F, int N>
 void weigh_key_blocks(const HeadPages& h, const Weighing& w, int n0) {
+  Panel<V> panels[kChunk / kPage];
+  alignas(64) float weights[N][kChunk];
   typename V::F acc[N][16];
   for (int block = 0; block < h.v_cols / 32; ++block) {
-    const auto half = [&]<int kHalf>() {
-      [&]<int... kG>(std::integer_sequence<int, kG...>) {
-        (weigh_key_codes<V, F, N, 4 * kHalf + kG>(h, w, n0, block, acc), ...);
-      }
-      (std::make_integer_sequence<int, 4>());
+    unpack_keys<V, F, N>(h, w, n0, block, panels, weights);
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 1
+      for (int g = 4 * half; g < 4 * half + 4; ++g)
+        weigh_key_codes<V, N>(panels, weights, w, g, F::kDot.offset, acc);
       for (int n = 0; n < N; ++n)
-        V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * kHalf, sums_of<V>(acc[n]));
-    };
-    half.template operator()<0>(), half.template operator()<1>();
+        V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * half, sums_of<V>(acc[n]));
+    }
   }
 }
 
