@@ -441,7 +441,7 @@ struct CpuKernel<Attention, V> {
       if (count > 6) return piece.template operator()<8>(0);
       if (count > kFewQueries) return piece.template operator()<6>(0);
     }
-    in_pieces<V::kWide ? kFewQueries : 6>(count, piece);
+    in_pieces<V, V::kWide ? kFewQueries : 6>(count, piece);
   }
   template <class Fmt, int N>
   __attribute__((noinline)) static void score_piece(const typename Fmt::Tile* columns, int cols,

@@ -26,7 +26,8 @@ struct ScalarLanes {
     uint8_t v[64];
   };
   static constexpr const char* kName = "scalar";
-  static constexpr bool kWide = false;  // whether there are enough registers for 16 accumulators
+  static constexpr bool kWide = false;     // whether there are enough registers for 16 accumulators
+  static constexpr bool kFewSizes = true;  // strip.h
 
   template <class Fn>
   static F each_f(Fn fn) {

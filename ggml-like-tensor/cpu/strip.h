@@ -234,16 +234,24 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
   }
 }
 
+template <class V>
+constexpr bool kFewSizes = requires {
+  V::kFewSizes;
+};
+
 // Cuts n activations into pieces and calls f.template operator()<N>(first) for each piece: the N
 // activations from `first` on. A piece has kMost activations, as many as the registers hold, while
 // that many are left. The rest is cut into pieces of 12, 8, 6, ... or 1. Large pieces are better,
-// because the weights are unpacked once for each piece.
-template <int kMost, class Fn>
+// because the weights are unpacked once for each piece. Lanes with kFewSizes have only pieces of
+// kMost and 1, so that they compile fast.
+template <class V, int kMost, class Fn>
 inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   int i = 0;
   for (; n - i >= kMost; i += kMost) f.template operator()<kMost>(i);
+  if constexpr (kFewSizes<V>)
+    for (; i < n; ++i) f.template operator()<1>(i);
   auto piece = [&]<int N>() {
-    if constexpr (N < kMost)
+    if constexpr (N < kMost && !kFewSizes<V>)
       if (n - i >= N) f.template operator()<N>(i), i += N;
   };
   piece.template operator()<12>();
@@ -287,7 +295,7 @@ inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
     NextBlocks next{tiles + end * kBytes, kBytes};
     for (int g = 0; g < n_groups; ++g) {
       const StripInput<V>& in = groups[g].in;
-      in_pieces<V::kWide ? 8 : 4>(groups[g].n, [&]<int N>(int i) {
+      in_pieces<V, V::kWide ? 8 : 4>(groups[g].n, [&]<int N>(int i) {
         panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width, next,
                                       acc + g * kGroup + i);
         next.bytes = 0;
@@ -302,20 +310,20 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
                         typename V::F* acc) {
   if constexpr (Fmt::kFloat) {
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
-    in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
+    in_pieces<V, V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
       float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end,
                                  in.x + i * in.stride, in.stride, acc + i);
     });
   } else if constexpr (kInTwoSteps<Fmt> || kManyAtOnce<V>) {
     if (n == 1) return int_strip<V, Fmt, 1>(strip, from, to, in.acts, in.width, acc);
     if (!kInTwoSteps<Fmt> && n <= 4)
-      return in_pieces<4>(n, [&]<int N>(int i) {
+      return in_pieces<V, 4>(n, [&]<int N>(int i) {
         int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
       });
     const GroupInput<V> group{in, n};
     strip_in_two_steps<V, Fmt>(strip, from, to, &group, 1, acc);
   } else {
-    in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
+    in_pieces<V, V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
       int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
     });
   }
@@ -349,7 +357,7 @@ inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, in
     const int n = groups[0].n;
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     for (; n >= 4 && s + 2 <= n_strips; s += 2)
-      in_pieces<8>(n, [&]<int N>(int i) {
+      in_pieces<V, 8>(n, [&]<int N>(int i) {
         float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end, in.x + i * in.stride,
                                    in.stride, acc + s * kGroup + i);
       });

@@ -130,7 +130,7 @@ constexpr int kChannels = V::kWide || N == 1 ? 4
 
 template <class V, class F>
 void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
-  in_pieces<6>(queries, [&]<int N>(int n0) {
+  in_pieces<V, 6>(queries, [&]<int N>(int n0) {
     constexpr int kC = kChannels<V, N>;
     int c = 0;
     for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, F, N, kC>(h, w, n0, c);
@@ -294,7 +294,7 @@ void weigh_all_keys(const HeadPages& h, const Weighing& w, int queries) {
     for (int k = 0; k < 16; k += C) {
       const int left = h.v_inside_k - c - k;
       copy_keys<V, F>(pages, w, c + k, left < C ? left : C, keys);
-      in_pieces<kQueriesTogether<V>>(queries, [&]<int N>(int n) {
+      in_pieces<V, kQueriesTogether<V>>(queries, [&]<int N>(int n) {
         weigh_channels<V, WeighedAs<F>, N>(keys, weights + n * kWeightStride<V>, w.low / kPage,
                                            w.high / kPage + 1,
                                            reinterpret_cast<typename Lanes::F(*)[16]>(&sums[n][k]));
@@ -448,7 +448,7 @@ void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
 
 template <class V, class F>
 void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
-  in_pieces<V::kWide ? 4 : 2>(queries, [&]<int N>(int n0) {
+  in_pieces<V, V::kWide ? 4 : 2>(queries, [&]<int N>(int n0) {
     for (int block = 0; block < h.v_cols / 32; ++block) weigh_block<V, F, N>(h, w, n0, block);
   });
 }
@@ -463,7 +463,7 @@ void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
   KvFormats::with(h.format, [&]<class F>(F) {
     if constexpr (!F::kFloat)
       h.v_inside_k > 0
-          ? in_pieces<4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
+          ? in_pieces<V, 4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
           : weigh_all_blocks<V, F>(h, w, queries);
     else if (h.v_inside_k > 0)
       weigh_all_keys<V, F>(h, w, queries);
