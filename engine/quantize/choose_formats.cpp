@@ -47,7 +47,11 @@ FormatChoice choice_of_recipe(const TensorInfo& in, Format to, Format type,
          "{}: the recipe has {} for tensor {} with {} columns, expected a type of --type whose "
          "block size divides the columns",
          file, info(to).name, escaped(in.name), in.cols);
-  return {to, to == type ? "" : "as the recipe has it", true};
+  return {to,
+          to == type        ? ""
+          : to == in.format ? "has no more bits than the recipe asks for"
+                            : "as the recipe has it",
+          true};
 }
 
 FormatChoice raised(const TensorInfo& in, Format from, double error) {

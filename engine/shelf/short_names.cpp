@@ -47,7 +47,7 @@ constexpr ShortName kShortNames[] = {
      "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046", kApache, "code"},
     {"nomic-embed-text", "nomic-ai/nomic-embed-text-v1.5-GGUF", "nomic-embed-text-v1.5.Q8_0.gguf",
      146146432, "3e24342164b3d94991ba9692fdc0dd08e3fd7362e0aacc396a9a5c54a544c3b7", kApache,
-     "embeddings", "nomic-bert"},
+     "embeddings, in other programs", "nomic-bert"},
     {"qwen3-embedding:0.6b", "Qwen/Qwen3-Embedding-0.6B-GGUF", "Qwen3-Embedding-0.6B-Q8_0.gguf",
      639150592, "06507c7b42688469c4e7298b0a1e16deff06caf291cf0a5b278c308249c3e439", kApache,
      "embeddings in many languages"},

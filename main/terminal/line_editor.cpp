@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <iostream>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/machine/cache_folder.h"
@@ -433,20 +434,24 @@ void LineEditor::keep_holding() {
 
 namespace {
 
-// Reads a line of a pipe without its newline. False at the end.
+// Reads a line of a pipe without its end, which is CR LF in a file of Windows. False at the end.
 bool read_piped(std::string& line) {
   line.clear();
+  const auto end_line = [&] {
+    if (line.ends_with('\r')) line.pop_back();
+    return true;
+  };
   for (int c; (c = std::cin.get()) != '\n'; line += char(c)) {
     if (c == std::istream::traits_type::eof()) {
       if (std::ferror(stdin))
         fail(Exit::io, "standard input: cannot be read: {}", std::strerror(errno));
-      return !line.empty();
+      return !line.empty() && end_line();
     }
     if (line.size() == kMostText)
       fail(Exit::io, "standard input: a line has more than {} bytes, the longest that chaski reads",
            kMostText);
   }
-  return true;
+  return end_line();
 }
 
 }  // namespace
@@ -455,6 +460,9 @@ LineEditor::Message LineEditor::read(const char* prompt) {
   if (terminal_) return terminal_->read(prompt);
   std::string text, line;
   if (!read_piped(text)) return {Result::end, ""};
+  // A file of Windows may begin with a byte order mark.
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (!std::exchange(has_read_, true) && text.starts_with(kMark)) text.erase(0, kMark.size());
   const bool block = text.starts_with(kBlock);
   while (block ? is_open_block(text) : text.ends_with('\\')) {
     if (!block) text.pop_back();

@@ -53,6 +53,7 @@ class LineEditor {
  private:
   struct Terminal;
   std::unique_ptr<Terminal> terminal_;
+  bool has_read_ = false;  // a line of a pipe
 };
 
 // Completes a path: files and folders whose path begins with `begun`, each after `front`. Hidden

@@ -528,3 +528,10 @@ TEST_CASE("cli/chat without a model says in one line how to get one that answers
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
 }
+
+TEST_CASE("cli/chat --lines reads files of Windows, with CR LF and a byte order mark") {
+  const Outcome plain = lines({}, "/set n 5\nA dog.\nA cat.\n");
+  const Outcome windows = lines({}, "\xef\xbb\xbf/set n 5\r\nA dog.\r\nA cat.\r\n");
+  CHECK_MESSAGE(windows.status == 0, windows.err);
+  CHECK(windows.out == plain.out);
+}
