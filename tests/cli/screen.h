@@ -49,6 +49,14 @@ class Screen {
     REQUIRE(::write(keyboard_, keys.data(), keys.size()) == ssize_t(keys.size()));
   }
 
+  // Waits for the prompt, types, and waits for output.
+  void type_at_prompt(const std::string& keys, const std::string& shown) {
+    CAPTURE(keys);
+    until("> ");
+    type(keys);
+    until(shown);
+  }
+
   void resize(int columns) {
     winsize size{};
     size.ws_row = 40, size.ws_col = static_cast<unsigned short>(columns);

@@ -332,33 +332,28 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
                           "20",   "--temp", "0",   "--draft",  "none"};
   Screen screen(chat, "xterm");
   screen.resize(200);
-  const auto type = [&](const std::string& keys, const std::string& shown) {
-    CAPTURE(keys);
-    screen.until("> ");
-    screen.type(keys);
-    screen.until(shown);
-  };
   const std::string removed = "there is no answer: the question is removed, and Up brings it back";
-  type("A cat.\r", "ended by -n");
-  type("/file " + file + "\r", "sent with the next message");
-  type("The world.\r", removed);
+  screen.type_at_prompt("A cat.\r", "ended by -n");
+  screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
+  screen.type_at_prompt("The world.\r", removed);
   screen.until(file + " is sent with the next message");
-  type("\033[A", "The world.");
+  screen.type_at_prompt("\033[A", "The world.");
   screen.type(kCtrlC);
-  type("/save " + talk + "\r", "2 messages in");
+  screen.type_at_prompt("/save " + talk + "\r", "2 messages in");
   CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat."});
   // After /retry and /edit the earlier question and its answer come back.
-  type("/edit\r", "A cat.");
+  screen.type_at_prompt("/edit\r", "A cat.");
   screen.type("\x15The world.\r");
   screen.until(
       "there is no answer: the conversation is as it was before /edit, and Up brings the new");
-  type("/save " + talk + "\r", "2 messages in");
-  type("/system The world.\r", "the system message is set");
-  type("/retry\r", "there is no answer: the conversation is as it was before /retry");
-  type("/save " + folder / "retried" + "\r", "3 messages in");
+  screen.type_at_prompt("/save " + talk + "\r", "2 messages in");
+  screen.type_at_prompt("/system The world.\r", "the system message is set");
+  screen.type_at_prompt("/retry\r",
+                        "there is no answer: the conversation is as it was before /retry");
+  screen.type_at_prompt("/save " + folder / "retried" + "\r", "3 messages in");
   CHECK(said_in(folder / "retried", "user") == std::vector<std::string>{"A cat."});
   CHECK(said_in(folder / "retried", "assistant") == said_in(talk, "assistant"));
-  type("/quit\r", "");
+  screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
   // Without a terminal, nothing is printed for an answer that did not begin.
   Arguments once = chat;
@@ -366,72 +361,6 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
   check_one_line(chaski_run(once), 8, "are not finite");
   once.push_back("--json");
   check_one_line(chaski_run(once), 8, "are not finite");
-}
-
-TEST_CASE("cli/chat on a terminal: Ctrl-C before the answer of /retry keeps the earlier answer") {
-  const TempFolder folder;
-  std::string question;
-  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
-  setenv("CHASKI_ISA", "scalar", 1);  // the question is one pass, and a slow one
-  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-t", "1", "-c", "2048", "-n", "500",
-                 "--ignore-end", "--seed", "1"},
-                "xterm");
-  unsetenv("CHASKI_ISA");
-  screen.resize(200);
-  const auto type = [&](const std::string& keys, const std::string& shown) {
-    CAPTURE(keys);
-    screen.until("> ");
-    screen.type(keys);
-    screen.until(shown);
-  };
-  const auto saved = [&](const char* name) {
-    type("/save " + folder / name + "\r", " messages in");
-    nlohmann::json all = nlohmann::json::parse(read_file(folder / name));
-    return std::pair(all["messages"], all.value("set", nlohmann::json()));
-  };
-  type("/set tokens 5\r", "tokens 5");
-  type("\033[200~" + question + "\r.\033[201~\r", " of 2048 tokens; ");
-  type("/system Be brief.\r", "the system message is set");  // all is read again
-  const auto first = saved("first");
-  type("/retry\r", "");
-  wait_ms(100);
-  screen.type(kCtrlC);
-  screen.until("stopped before the answer began: the conversation is as it was before /retry");
-  CHECK(saved("back") == first);
-  type("/retry\r", " of 2048 tokens; ");
-  CHECK(saved("other").first != first.first);
-  // Later, the beginning of the new answer replaces the earlier one.
-  type("/set tokens 500\r", "tokens 500");
-  type("/retry\r", "");
-  screen.until(400);
-  screen.type(kCtrlC);
-  screen.until("the beginning of this answer replaces the earlier answer");
-  type("/quit\r", "");
-  CHECK(screen.status() == 0);
-}
-
-TEST_CASE("cli/chat on a terminal: after /undo, Up gives the removed question without its files") {
-  const TempFolder folder;
-  const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
-  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
-  screen.resize(200);
-  const auto type = [&](const std::string& keys, const std::string& shown) {
-    CAPTURE(keys);
-    screen.until("> ");
-    screen.type(keys);
-    screen.until(shown);
-  };
-  type("/file " + file + "\r", "sent with the next message");
-  type("A cat.\r", " of 512 tokens; ");
-  type("/undo\r", "removed: A cat. and 3 more lines");
-  screen.until(file + " is sent with the next message");
-  type("\033[A", "A cat.");
-  screen.type("!\r");
-  screen.until(" of 512 tokens; ");
-  type("/save " + talk + "\r", "2 messages in");
-  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat.!\n\n" + file + ":\nA bird."});
-  type("/quit\r", "");
-  CHECK(screen.status() == 0);
 }
 
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {

@@ -1,0 +1,58 @@
+// /undo, /retry and /edit of chaski chat on a terminal, and messages whose answer does not begin.
+#include "tests/cli/screen.h"
+
+using namespace chaski::test;
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C before the answer of /retry keeps the earlier answer") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  setenv("CHASKI_ISA", "scalar", 1);  // the question is one pass, and a slow one
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-t", "1", "-c", "2048", "-n", "500",
+                 "--ignore-end", "--seed", "1"},
+                "xterm");
+  unsetenv("CHASKI_ISA");
+  screen.resize(200);
+  const auto saved = [&](const char* name) {
+    screen.type_at_prompt("/save " + folder / name + "\r", " messages in");
+    nlohmann::json all = nlohmann::json::parse(read_file(folder / name));
+    return std::pair(all["messages"], all.value("set", nlohmann::json()));
+  };
+  screen.type_at_prompt("/set tokens 5\r", "tokens 5");
+  screen.type_at_prompt("\033[200~" + question + "\r.\033[201~\r", " of 2048 tokens; ");
+  screen.type_at_prompt("/system Be brief.\r", "the system message is set");  // all is read again
+  const auto first = saved("first");
+  screen.type_at_prompt("/retry\r", "");
+  wait_ms(100);
+  screen.type(kCtrlC);
+  screen.until("stopped before the answer began: the conversation is as it was before /retry");
+  CHECK(saved("back") == first);
+  screen.type_at_prompt("/retry\r", " of 2048 tokens; ");
+  CHECK(saved("other").first != first.first);
+  // Later, the beginning of the new answer replaces the earlier one.
+  screen.type_at_prompt("/set tokens 500\r", "tokens 500");
+  screen.type_at_prompt("/retry\r", "");
+  screen.until(400);
+  screen.type(kCtrlC);
+  screen.until("the beginning of this answer replaces the earlier answer");
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: after /undo, Up gives the removed question without its files") {
+  const TempFolder folder;
+  const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
+  screen.type_at_prompt("A cat.\r", " of 512 tokens; ");
+  screen.type_at_prompt("/undo\r", "removed: A cat. and 3 more lines");
+  screen.until(file + " is sent with the next message");
+  screen.type_at_prompt("\033[A", "A cat.");
+  screen.type("!\r");
+  screen.until(" of 512 tokens; ");
+  screen.type_at_prompt("/save " + talk + "\r", "2 messages in");
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat.!\n\n" + file + ":\nA bird."});
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
