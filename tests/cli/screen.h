@@ -57,6 +57,13 @@ class Screen {
     until(shown);
   }
 
+  // After a typed message: waits until chaski holds typed text back, because its prompt is being
+  // read. Ctrl-C is then a signal.
+  void until_typing_is_held() {
+    until("\033[?2004l");  // the editor of the message ends
+    until("\033[?2004h");
+  }
+
   void resize(int columns) {
     winsize size{};
     size.ws_row = 40, size.ws_col = static_cast<unsigned short>(columns);

@@ -23,7 +23,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C before the answer of /retry keeps the 
   screen.type_at_prompt("/system Be brief.\r", "the system message is set");  // all is read again
   const auto first = saved("first");
   screen.type_at_prompt("/retry\r", "");
-  wait_ms(100);
+  screen.until_typing_is_held();
   screen.type(kCtrlC);
   screen.until("stopped before the answer began: the conversation is as it was before /retry");
   CHECK(saved("back") == first);
