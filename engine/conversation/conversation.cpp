@@ -171,8 +171,9 @@ void Conversation::drop_question() {
   if (!last_question()) put_back(dropped_.size());
 }
 
+// Removes the last message, a question or a tool's result. The messages that were dropped to make
+// room for its answer come back.
 void Conversation::drop_unanswered() {
-  if (messages_.back().role == "assistant") messages_.pop_back();
   if (messages_.back().role == "tool")
     messages_.pop_back();
   else
@@ -187,8 +188,8 @@ void Conversation::put_back(size_t dropped) {
   dropped_.erase(first, dropped_.end());
 }
 
-void Conversation::restore(const Snapshot& before) {
-  messages_ = before.messages, dropped_ = before.dropped;
+void Conversation::restore(const Snapshot& earlier) {
+  messages_ = earlier.messages, dropped_ = earlier.dropped;
   newly_dropped_ = 0;
 }
 

@@ -95,21 +95,16 @@ class Conversation {
   // The beginning of the next answer, which the model continues: the last message, if it is an
   // assistant's without calls after a question. Null: there is none.
   const ChatMessage* begun_answer() const;
-  // Removes the last question and everything after it; does nothing if there is no question. If it
-  // was the only question in the context, the messages that the context dropped come back.
-  void drop_question();
-  // Removes the last message, a question or a tool's result, and an answer to it without a token.
-  // After a tool's result, its call waits for a result again. The messages that were dropped to
-  // make room for the answer come back.
-  void drop_unanswered();
-  // The same, and returns the question. Throws Error(usage) if there is none.
+  // Removes the last question and everything after it, and returns the question. If it was the only
+  // question in the context, the messages that the context dropped come back. Throws Error(usage)
+  // if there is no question.
   std::string take_back();
-  // The messages now, for restore().
+  // The messages now, also those that a full context has dropped, for restore().
   struct Snapshot {
     std::vector<ChatMessage> messages, dropped;
   };
   Snapshot snapshot() const { return {messages_, dropped_}; }
-  void restore(const Snapshot& before);
+  void restore(const Snapshot& earlier);
 
   using Generate = std::function<GenerateResult(std::span<const TokenId> prompt,
                                                 const GenerateOptions& options, const Sink& sink)>;
@@ -154,6 +149,8 @@ class Conversation {
   void append_control(std::string_view text, std::vector<TokenId>& prompt) const;
   void read_template(const TemplateChoice& choice);
   std::vector<ChatMessage>::iterator find_question();
+  void drop_question();
+  void drop_unanswered();
   void put_back(size_t dropped);
 
   std::optional<ConversationModel> model_;  // optional: references cannot be assigned

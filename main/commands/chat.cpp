@@ -174,7 +174,7 @@ void Chat::drop(const Message& interrupted) {
   if (!edits && conversation_.open_call() && interrupted.text.empty()) {
     remove_question();
     put_note("no result: the question and its tool calls are removed");
-    return put_files_back();
+    return put_queued_files();
   }
   put_note(interrupted.text.empty() ? "^C (again, /quit or Ctrl-D ends the chat)" : "^C");
 }
@@ -188,7 +188,7 @@ void Chat::take(const Message& message) {
     return run_command(text);
   if (!edits && conversation_.open_call()) return take_tool_result(text);
   if (text.find_first_not_of(kSpace) == std::string::npos) return;
-  edits ? ask_edited(text) : ask(with_files(text));
+  ask(text, edits ? Cause::edit : Cause::question);
 }
 
 void Chat::report_error(Exit code, const std::string& line) {
@@ -196,44 +196,40 @@ void Chat::report_error(Exit code, const std::string& line) {
   if (!interactive_ && status_ == 0) status_ = int(code);
 }
 
-// `before`: what the question replaces.
-void Chat::ask(const std::string& question, const Before* before) {
-  if (!before || before->edited) put_utf8_note("the question", question, speaker_.tokenizer());
-  conversation_.ask(question);
-  reply(true, before);
+// With Cause::edit, the question replaces the last one.
+void Chat::ask(const std::string& text, Cause cause) {
+  const Snapshot earlier = snapshot();
+  put_utf8_note("the question", text, speaker_.tokenizer());
+  if (cause == Cause::edit) take_question();
+  asked_.emplace_back();
+  conversation_.ask(with_files(text, asked_.back().files));
+  reply(cause, earlier);
 }
 
-// The question takes the place of the last one.
-void Chat::ask_edited(const std::string& text) {
-  const Before last = before(true);
-  conversation_.drop_question();
-  ask(with_files(text), &last);
+Chat::Snapshot Chat::snapshot() const {
+  return {conversation_.snapshot(), asked_, files_, changed_, settings_.generate.sampling.seed};
 }
 
-Chat::Before Chat::before(bool edited) const {
-  return {edited,   conversation_.snapshot(),        files_, sent_, results_,
-          changed_, settings_.generate.sampling.seed};
-}
-
-void Chat::restore(const Before& before) {
-  conversation_.restore(before.conversation);
-  files_ = before.files, sent_ = before.sent, results_ = before.results;
-  changed_ = before.changed, settings_.generate.sampling.seed = before.seed;
-  speaker_.set(settings_);
-  for (const AttachedFile& file : files_) put_queued(file);
+void Chat::restore(const Snapshot& earlier) {
+  conversation_.restore(earlier.conversation);
+  asked_ = earlier.asked, files_ = earlier.files, changed_ = earlier.changed;
+  if (std::exchange(settings_.generate.sampling.seed, earlier.seed) != earlier.seed)
+    speaker_.set(settings_);
 }
 
 // The answer continues when every call has its result.
 void Chat::take_tool_result(const std::string& text) {
+  const Snapshot earlier = snapshot();
   const ToolCall call = *conversation_.open_call();
   put_utf8_note("the tool's result", text, speaker_.tokenizer());
-  conversation_.add_tool_result(call, with_files(text, Sent::result));
+  if (asked_.empty()) asked_.emplace_back();  // the question is from a file
+  conversation_.add_tool_result(call, with_files(text, asked_.back().result_files));
   call_is_shown_ = false;
-  if (!conversation_.open_call()) reply(false);
+  if (!conversation_.open_call()) reply(Cause::result, earlier);
 }
 
-// Shows the answer to the last message.
-void Chat::reply(bool to_question, const Before* before) {
+// Shows the answer to the last message. `earlier`: the chat before this message.
+void Chat::reply(Cause cause, const Snapshot& earlier) {
   using Thinking = AnswerView::Thinking;
   call_is_shown_ = false;
   AnswerView view({think_ == "hide"   ? Thinking::hidden
@@ -252,34 +248,36 @@ void Chat::reply(bool to_question, const Before* before) {
     take_event(event, view);
   };
   try {
-    Answer answer = conversation_.answer(speaker_.options, to_question, generate, on_event);
-    const bool nothing = interactive_ && answer.result.finish == Finish::interrupted && !begun;
-    const bool replaces = before && !before->edited && interactive_ && !nothing &&
-                          answer.result.finish == Finish::interrupted;
-    if (nothing)
-      drop_unanswered(to_question, before), report_end(answer.result);
-    else
+    Answer answer =
+        conversation_.answer(speaker_.options, cause != Cause::result, generate, on_event);
+    const bool interrupted = interactive_ && answer.result.finish == Finish::interrupted;
+    if (interrupted && !begun) {  // perhaps the message is too long
+      restore(earlier);
+      put_notice(fmt::format("stopped before the answer began: {}", what_became_of(cause)));
+      report_end(answer.result);
+    } else {
       show_answer(std::move(answer), view);
-    if (replaces) put_notice("the beginning of this answer replaces the earlier answer");
+      if (interrupted && cause == Cause::retry)
+        put_notice("the beginning of this answer replaces the earlier answer");
+    }
   } catch (const ContextOverflow& error) {
+    restore(earlier);
     if (!interactive_) throw;
-    const char* const advice = before         ? ""
-                               : !to_question ? ": Ctrl-C at its prompt removes the question too"
-                               : conversation_.last_question()
-                                   ? ": /set context-policy shift drops old messages, /undo the "
-                                     "question before, /clear all"
-                                   : "";
-    put_error(error.what() +
-              (error.question_alone ? "" : "; " + removed_line(to_question, before) + advice));
-    bring_back(to_question, before);
+    put_error(error.question_alone ? error.what()
+                                   : fmt::format("{}; {}{}", error.what(), what_became_of(cause),
+                                                 advice_on_full_context(cause)));
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);
     if (begun && flags_.json.any() && !is_io) put_begun_json(std::move(so_far));
+    if (!begun) restore(earlier);
     if (!interactive_ || is_io) throw;
     put_error(error.what());
-    put_turn_after_error(begun, to_question, before);
+    put_note(begun ? "the answer stops here and is kept; /retry generates another one, /undo "
+                     "removes it and the question"
+                   : fmt::format("there is no answer: {}", what_became_of(cause)));
   }
+  put_queued_files();
 }
 
 // The JSON of an answer of which an error left only the beginning.
@@ -290,35 +288,26 @@ void Chat::put_begun_json(GenerateResult so_far) {
   flags_.json.put_result(object);
 }
 
-// What became of the message, and of the beginning of its answer.
-void Chat::put_turn_after_error(bool begun, bool to_question, const Before* before) {
-  if (begun)
-    return put_note(
-        "the answer stops here and is kept; /retry generates another one, /undo removes it and the "
-        "question");
-  put_note("there is no answer: " + removed_line(to_question, before));
-  bring_back(to_question, before);
+// What became of a message whose answer did not begin.
+const char* Chat::what_became_of(Cause cause) {
+  switch (cause) {
+    case Cause::question:
+      return "the question is removed, and Up brings it back";
+    case Cause::result:
+      return "the tool's result is removed, and Up brings it back";
+    case Cause::edit:
+      return "the conversation is as it was before /edit, and Up brings the new question back";
+    case Cause::retry:
+      return "the conversation is as it was before /retry";
+  }
+  return "";
 }
 
-// Ctrl-C before the first token of an answer: perhaps the message is too long.
-void Chat::drop_unanswered(bool to_question, const Before* before) {
-  conversation_.drop_unanswered();
-  put_notice("stopped before the answer began: " + removed_line(to_question, before));
-  bring_back(to_question, before);
-}
-
-std::string Chat::removed_line(bool to_question, const Before* before) {
-  if (!before)
-    return fmt::format("the {} is removed, and Up brings it back",
-                       to_question ? "question" : "tool's result");
-  return before->edited ? "the conversation is as it was before /edit, and Up brings the new "
-                          "question back"
-                        : "the conversation is as it was before /retry";
-}
-
-// A message was removed: its files are sent with the next one, and what it replaced comes back.
-void Chat::bring_back(bool to_question, const Before* before) {
-  before ? restore(*before) : put_files_back(to_question ? 0 : results_--);
+// What to do so that a message fits into the context, after it was removed.
+const char* Chat::advice_on_full_context(Cause cause) const {
+  if (cause == Cause::result) return ": Ctrl-C at its prompt removes the question too";
+  if (cause != Cause::question || !conversation_.last_question()) return "";
+  return ": /set context-policy shift drops old messages, /undo the question before, /clear all";
 }
 
 void Chat::take_event(const AnswerEvent& event, AnswerView& view) {

@@ -57,16 +57,19 @@ class Chat {
     void (Chat::*run)(const std::string& argument);
   };
   enum class Typed { here, in_file };  // where settings are from: those of a file name no files
+  enum class Cause { question, edit, retry, result };  // of an answer; result: that of a tool call
   struct AttachedFile {
     std::string path, text;
-    int result = 0;  // number of the tool's result that it was sent with; 0: the question
   };
-  // What /retry and /edit replace. It comes back if the new answer does not begin.
-  struct Before {
-    bool edited;  // by /edit
+  // A question of the conversation that was asked in this chat.
+  struct Asked {
+    std::vector<AttachedFile> files = {}, result_files = {};  // sent with it, and with tool results
+  };
+  // The chat before a message. It is restored if the answer to the message does not begin.
+  struct Snapshot {
     Conversation::Snapshot conversation;
-    std::vector<AttachedFile> files, sent;
-    int results;
+    std::vector<Asked> asked;
+    std::vector<AttachedFile> files;
     Settings changed;
     uint64_t seed;
   };
@@ -84,19 +87,16 @@ class Chat {
   std::string prompt();
   void take(const Message& message);
   void drop(const Message& interrupted);
-  Before before(bool edited) const;
-  void restore(const Before& before);
-  void ask(const std::string& question, const Before* before = nullptr);
-  void ask_edited(const std::string& text);
+  Snapshot snapshot() const;
+  void restore(const Snapshot& earlier);
+  void ask(const std::string& text, Cause cause = Cause::question);
   void take_tool_result(const std::string& text);
-  void reply(bool to_question, const Before* before = nullptr);
+  void reply(Cause cause, const Snapshot& earlier);
   void put_begun_json(GenerateResult so_far);
-  void put_turn_after_error(bool begun, bool to_question, const Before* before);
-  static std::string removed_line(bool to_question, const Before* before);
-  void bring_back(bool to_question, const Before* before);
+  static const char* what_became_of(Cause cause);
+  const char* advice_on_full_context(Cause cause) const;
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
-  void drop_unanswered(bool to_question, const Before* before);
   void report_end(const GenerateResult& result);
   std::string state_line(const GenerateResult& result) const;
   std::string of_context(size_t tokens) const;
@@ -115,16 +115,15 @@ class Chat {
   void clear(const std::string&);
   void set_system(const std::string& text);
   void undo(const std::string&);
+  std::string take_question();
   std::string remove_question();
   void retry(const std::string&);
   void edit(const std::string& where);
   void edit_in_editor(const std::string& question);
   void attach(const std::string& path);
-  enum class Sent { question, result };
-  std::string with_files(std::string text, Sent as = Sent::question);
-  std::string without_files(const std::string& question) const;
-  void put_files_back(int first_result = 0);
-  static void put_queued(const AttachedFile& file);
+  std::string with_files(std::string text, std::vector<AttachedFile>& sent);
+  void queue_again(std::vector<AttachedFile>& sent);
+  void put_queued_files() const;
   void history(const std::string&);
   void show_last_turns();
   void copy(const std::string&);
@@ -162,10 +161,9 @@ class Chat {
   Total total_;
   Settings changed_;                 // by /set or by a loaded conversation
   std::vector<AttachedFile> files_;  // for the next message
-  std::vector<AttachedFile> sent_;   // with the last question and the results of its tool calls
-  int results_ = 0;                  // number of these results
-  bool edits_ = false;               // the next question replaces the last one
-  bool call_is_shown_ = false;       // the tool call that waits for its result
+  std::vector<Asked> asked_;    // the last questions of the conversation, the last one at the end
+  bool edits_ = false;          // the next question replaces the last one
+  bool call_is_shown_ = false;  // the tool call that waits for its result
   bool over_ = false;
   int status_ = 0;  // exit status of the program
 };

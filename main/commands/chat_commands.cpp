@@ -31,6 +31,10 @@ std::string without_ending(const std::string& path) {
   return path.substr(0, path.size() - kStatesEnding.size());
 }
 
+std::string with_name(const std::string& path, const std::string& text) {
+  return fmt::format("\n\n{}:\n{}", path, text);
+}
+
 }  // namespace
 
 std::span<const Chat::Command> Chat::commands() {
@@ -182,10 +186,22 @@ void Chat::set_system(const std::string& text) {
     put_note(removes ? "the system message is removed" : "the system message is set");
 }
 
-// Removes the last question and all after it. Up then shows the question.
-std::string Chat::remove_question() {
+// Removes the last question and all after it. Returns the question with its files.
+std::string Chat::take_question() {
   std::string question = conversation_.take_back();
-  editor_.remember(without_files(question));
+  if (!asked_.empty()) asked_.pop_back();
+  return question;
+}
+
+// The same. Up then shows the question, and its files are queued again.
+std::string Chat::remove_question() {
+  Asked asked = asked_.empty() ? Asked() : asked_.back();
+  std::string question = take_question();
+  std::string files;
+  for (const AttachedFile& file : asked.files) files += with_name(file.path, file.text);
+  editor_.remember(question.substr(0, question.size() - files.size()));
+  queue_again(asked.result_files);
+  queue_again(asked.files);
   return question;
 }
 
@@ -194,21 +210,21 @@ void Chat::undo(const std::string&) {
   const auto more = uint64_t(std::ranges::count(question, '\n'));
   put_note("removed: " + without_tabs(question.substr(0, question.find('\n'))) +
            (more > 0 ? " and " + counted(more, "more line") : ""));
-  put_files_back();
+  put_queued_files();
 }
 
 // Changes the seed, because the same seed would draw the same answer.
 void Chat::retry(const std::string&) {
-  const Before last = before(false);
-  const std::string question = conversation_.take_back();
-  put_files_back(1);
+  const Snapshot earlier = snapshot();
+  conversation_.ask(conversation_.take_back());
+  if (!asked_.empty()) queue_again(asked_.back().result_files);
   changed_["seed"] = std::to_string(++settings_.generate.sampling.seed);
   speaker_.set(settings_);
-  ask(question, &last);
+  reply(Cause::retry, earlier);
 }
 
 void Chat::clear(const std::string&) {
-  conversation_.clear(), sent_.clear();
+  conversation_.clear(), asked_.clear();
   for (const AttachedFile& file : std::exchange(files_, {}))
     put_note(file.path + " is not sent with the next message");
 }
@@ -239,7 +255,7 @@ void Chat::edit_in_editor(const std::string& question) {
     return put_note("the new question is empty: the old one and its answer stay");
   put_transcript({"user", text}, kLinesShown, put_state);
   editor_.remember(text);
-  ask_edited(text);
+  ask(text, Cause::edit);
 }
 
 void Chat::attach(const std::string& path) {
@@ -261,45 +277,25 @@ void Chat::attach(const std::string& path) {
   }
 }
 
-namespace {
-
-std::string with_name(const std::string& path, const std::string& text) {
-  return fmt::format("\n\n{}:\n{}", path, text);
-}
-
-}  // namespace
-
-// A message with the files of /file after it. A tool's result may be a file alone.
-std::string Chat::with_files(std::string text, Sent as) {
-  results_ = as == Sent::result ? results_ + 1 : 0;
-  if (as == Sent::question) sent_.clear();
+// A message with the files of /file after it, which are moved to `sent`. A tool's result may be a
+// file alone.
+std::string Chat::with_files(std::string text, std::vector<AttachedFile>& sent) {
   for (AttachedFile& file : std::exchange(files_, {})) {
     text += text.empty() ? file.text : with_name(file.path, file.text);
-    file.result = results_;
-    sent_.push_back(std::move(file));
+    sent.push_back(std::move(file));
   }
   return text;
 }
 
-void Chat::put_queued(const AttachedFile& file) {
-  put_note(file.path + " is sent with the next message; /file \"\" takes it back");
+// The files of a removed message are sent with the next one.
+void Chat::queue_again(std::vector<AttachedFile>& sent) {
+  std::ranges::move(sent, std::inserter(files_, files_.begin()));
+  sent.clear();
 }
 
-// The last question as it was typed: its files are queued again, apart from it.
-std::string Chat::without_files(const std::string& question) const {
-  std::string files;
-  for (const AttachedFile& file : sent_)
-    if (file.result == 0) files += with_name(file.path, file.text);
-  return question.substr(0, question.size() - (question.ends_with(files) ? files.size() : 0));
-}
-
-// After messages were removed: the question and all after it, or the results from this one on.
-void Chat::put_files_back(int first_result) {
-  const auto first = std::ranges::find_if(
-      sent_, [&](const AttachedFile& file) { return file.result >= first_result; });
-  std::for_each(first, sent_.end(), put_queued);
-  std::move(first, sent_.end(), std::inserter(files_, files_.begin()));
-  sent_.erase(first, sent_.end());
+void Chat::put_queued_files() const {
+  for (const AttachedFile& file : files_)
+    put_note(file.path + " is sent with the next message; /file \"\" takes it back");
 }
 
 void Chat::history(const std::string&) {
@@ -377,7 +373,7 @@ void Chat::load(const std::string& path) {
   // After /model the grammar of the flags may not fit: that is an error before anything changes.
   if (first_rules_) speaker_.model->grammar(first_rules_);
   const SavedConversation saved = conversation_.load(path);
-  sent_.clear();
+  asked_.clear();
   const size_t all = conversation_.all_messages().size(),
                dropped = all - conversation_.messages().size();
   put_state(fmt::format("{} from {}", counted(all, "message"), path));

@@ -97,6 +97,23 @@ TEST_CASE("cli/chat: commands about the conversation") {
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
 }
 
+TEST_CASE("cli/chat --lines: a /retry whose answer does not begin leaves everything as it was") {
+  const TempFolder folder;
+  const std::string file = write_file(folder / "file", "A bird."), one = folder / "one",
+                    two = folder / "two";
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "word ";
+  const Outcome outcome =
+      chaski_run({"chat", "--lines", "-m", kStory, "-n", "5"},
+                 "/file " + file + "\nTell me about a dog.\n/save " + one + "\n/system " + text +
+                     "\n/retry\n/system \"\"\n/save " + two + "\n/undo\n");
+  CHECK(outcome.status == 7);
+  CHECK_MESSAGE(outcome.error_says("but the context holds 512"), outcome.err);
+  REQUIRE_MESSAGE(have(two), outcome.err);
+  CHECK(json::parse(read_file(one)) == json::parse(read_file(two)));  // the seed too
+  CHECK_MESSAGE(outcome.error_says(file + " is sent with the next message"), outcome.err);
+}
+
 TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not computed again") {
   const TempFolder folder;
   const std::string talk = folder / "talk.json";

@@ -329,6 +329,26 @@ TEST_CASE("cli/chat --tools: the files of a removed turn are sent with the next 
   CHECK(said(turn + "/undo\nAgain!\n", "user") == Texts{"Again!" + with_a + with_b});
   CHECK(said(turn + "/retry\n6\n", "user") == Texts{"Count!" + with_a});
   CHECK(said(turn + "/retry\n6\n", "tool") == Texts{"6" + with_b});
+  // If the answer of /retry does not begin, the result keeps its file.
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "word ";
+  const Outcome failed = chaski_run({"chat", "--lines", "-m", model, "--seed", "3", "-n", "60",
+                                     "--tools", kTools, "--tool-choice", "count"},
+                                    turn + "/system " + text + "\n/retry\n");
+  CHECK_MESSAGE(failed.error_says("but the context holds 512"), failed.err);
+  CHECK_MESSAGE(!failed.error_says(b + " is sent with the next message"), failed.err);
+}
+
+TEST_CASE("cli/chat --tools on a terminal: /retry names the files of results after its answer") {
+  const TempFolder folder;
+  const std::string file = write_file(folder / "file", "Beta.");
+  CountScreen screen(story_with(folder, kHermes));
+  screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
+  screen.type_at_prompt("5\r", " of 512 tokens");
+  screen.type_at_prompt("/retry\r", " of 512 tokens");
+  screen.until(file + " is sent with the next message");
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
 }
 
 TEST_CASE("cli/chat --tools: wrong uses end with one line") {

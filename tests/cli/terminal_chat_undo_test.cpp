@@ -56,3 +56,54 @@ TEST_CASE("cli/chat on a terminal: after /undo, Up gives the removed question wi
   screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
 }
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C before the answer of /edit keeps the earlier question") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  setenv("CHASKI_ISA", "scalar", 1);  // the question is one pass, and a slow one
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-t", "1", "-c", "2048", "-n", "5"},
+                "xterm");
+  unsetenv("CHASKI_ISA");
+  screen.resize(200);
+  const auto saved = [&](const char* name) {
+    screen.type_at_prompt("/save " + folder / name + "\r", "2 messages in");
+    return nlohmann::json::parse(read_file(folder / name));
+  };
+  screen.type_at_prompt("A cat.\r", " of 2048 tokens; ");
+  const nlohmann::json first = saved("first");
+  screen.type_at_prompt("/edit\r", "A cat.");
+  screen.type("\x15\033[200~" + question + "\r.\033[201~\r");
+  screen.until_typing_is_held();
+  screen.type(kCtrlC);
+  screen.until(
+      "stopped before the answer began: the conversation is as it was before /edit, and Up brings "
+      "the new question back");
+  CHECK(saved("back") == first);
+  screen.type_at_prompt("\033[A\033[A", "[paste 1: 2 lines]");  // the line before /save
+  screen.type(kCtrlC);
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: a question that is too long leaves the files of the last one") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 400; ++i) question += "A dog ran. ";
+  const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
+  screen.type_at_prompt("A cat.\r", " of 512 tokens; ");
+  screen.type_at_prompt("\033[200~" + question + "\033[201~\r",
+                        "the question is removed, and Up brings it back");
+  screen.type_at_prompt("/undo\r", "removed: A cat. and 3 more lines");
+  screen.until(file + " is sent with the next message");
+  screen.type_at_prompt("\033[A", "A cat.");
+  screen.type("!\r");
+  screen.until(" of 512 tokens; ");
+  screen.type_at_prompt("/save " + talk + "\r", "2 messages in");
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat.!\n\n" + file + ":\nA bird."});
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}

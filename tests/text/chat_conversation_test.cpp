@@ -369,6 +369,7 @@ TEST_CASE("chat: a conversation drops its oldest turns, and an error leaves it a
   CHECK(error_of([&] { talk.answer("", 9, shifts); }).code == Exit::non_finite);
   CHECK(talk.conversation.messages() == before);
   for (const bool undone : {false, true}) {
+    const Conversation::Snapshot earlier = talk.conversation.snapshot();
     talk.conversation.ask("And the next question, please?");
     talk.answer("Yes.", 9, shifts);
     CHECK_EQ(talk.conversation.messages().size(), 3);
@@ -376,7 +377,7 @@ TEST_CASE("chat: a conversation drops its oldest turns, and an error leaves it a
     if (undone)
       talk.conversation.take_back();
     else
-      talk.conversation.drop_unanswered();
+      talk.conversation.restore(earlier);
     CHECK(talk.conversation.messages() == before);
   }
   talk.conversation.ask("And the next question, please?");
@@ -435,7 +436,7 @@ TEST_CASE("chat: a conversation knows which call waits for its result") {
   CHECK(conversation.open_call() == nullptr);
   conversation.ask("And?");
   talk.answer(call(3), 100);
-  conversation.drop_question();
+  conversation.take_back();
   CHECK(conversation.open_call() == nullptr);
 }
 
