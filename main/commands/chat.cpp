@@ -263,9 +263,8 @@ void Chat::reply(Cause cause, const Snapshot& earlier) {
   } catch (const ContextOverflow& error) {
     restore(earlier);
     if (!interactive_) throw;
-    put_error(error.question_alone ? error.what()
-                                   : fmt::format("{}; {}{}", error.what(), what_became_of(cause),
-                                                 advice_on_full_context(cause)));
+    put_error(fmt::format("{}; {}{}", error.what(), what_became_of(cause),
+                          error.question_alone ? "" : advice_on_full_context(cause)));
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);

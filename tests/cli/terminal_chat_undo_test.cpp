@@ -107,3 +107,22 @@ TEST_CASE("cli/chat on a terminal: a question that is too long leaves the files 
   screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
 }
+
+TEST_CASE("cli/chat on a terminal: a question that alone is too long, and what became of it") {
+  std::string question;
+  for (int i = 0; i < 100; ++i) question += "A dog ran. ";
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3", "-c", "128",
+                 "--context-policy", "shift"},
+                "xterm");
+  screen.resize(250);
+  screen.type_at_prompt(question + "\r",
+                        "this message alone does not fit into the context of 128 tokens, expected "
+                        "a shorter one or a larger --ctx; the question is removed, and Up");
+  screen.type_at_prompt("A cat.\r", " of 128 tokens; ");
+  screen.type_at_prompt("/edit\r", "A cat.");
+  screen.type(" " + question + "\r");
+  screen.until("larger --ctx; the conversation is as it was before /edit, and Up brings the new");
+  screen.type_at_prompt("/undo\r", "removed: A cat.");
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
