@@ -151,7 +151,7 @@ int Chat::talk() {
   if (interactive_ && !over_) put_note("");
   if (!interactive_)
     for (const AttachedFile& file : files_)
-      put_notice(file.path + " is not used: no message came after its /file");
+      put_notice(file.path + " is not sent: no message came after it was queued");
   return status_;
 }
 
