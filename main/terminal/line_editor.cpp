@@ -387,10 +387,10 @@ LineEditor::Message LineEditor::Terminal::read(const char* prompt_text) {
     return {Result::interrupted, interrupted_text, false, keyboard.dropped()};
   }
   if (!text || count <= 0) return {Result::end, ""};
-  if (replaced)
+  std::string line(text, size_t(count));
+  if (replaced && line.find(kReplacement) != std::string::npos)  // it may have been deleted
     put_notice(fmt::format(
         "the line is not UTF-8: byte \\x{:02x} is replaced by U+FFFD; is it Latin-1?", *replaced));
-  std::string line(text, size_t(count));
   if (line.ends_with('\n')) line.pop_back();
   if (line.find_first_not_of(" \t\n") != std::string::npos) remember(line);
   const bool block = line.starts_with(kBlock);

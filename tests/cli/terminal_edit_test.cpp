@@ -259,6 +259,11 @@ TEST_CASE("cli/chat on a terminal: a byte that is not UTF-8 takes no other text 
   screen.until("note: the line is not UTF-8");
   answered(screen);
   CHECK(questions(screen, folder / "c").back() == "see a caf\ufffd here now!");
+  // No note if the byte was deleted before Enter.
+  screen.type("A caf\xe9\be.\r");
+  const std::string shown = screen.until(" of 4096 tokens; ");
+  CHECK_MESSAGE(shown.find("is not UTF-8") == std::string::npos, shown);
+  screen.until("> ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
 }
