@@ -124,7 +124,7 @@ void Chat::begin() {
 }
 
 int Chat::answer_once(const std::string& question) {
-  ask(question);
+  ask({.text = question}, Cause::question);
   if (interruption_.signal() != 0) end_by_signal(interruption_.signal());
   return status_;
 }
@@ -188,7 +188,7 @@ void Chat::take(const Message& message) {
     return run_command(text);
   if (!edits && conversation_.open_call()) return take_tool_result(text);
   if (text.find_first_not_of(kSpace) == std::string::npos) return;
-  ask(text, edits ? Cause::edit : Cause::question);
+  ask(message, edits ? Cause::edit : Cause::question);
 }
 
 void Chat::report_error(Exit code, const std::string& line) {
@@ -197,12 +197,12 @@ void Chat::report_error(Exit code, const std::string& line) {
 }
 
 // With Cause::edit, the question replaces the last one.
-void Chat::ask(const std::string& text, Cause cause) {
+void Chat::ask(const Message& message, Cause cause) {
   const Snapshot earlier = snapshot();
-  put_utf8_note("the question", text, speaker_.tokenizer());
+  put_utf8_note("the question", message.text, speaker_.tokenizer());
   if (cause == Cause::edit) take_question();
-  asked_.emplace_back();
-  conversation_.ask(with_files(text, asked_.back().files));
+  asked_.push_back({message.typed});
+  conversation_.ask(with_files(message.text, asked_.back().files));
   reply(cause, earlier);
 }
 

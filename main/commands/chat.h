@@ -63,6 +63,7 @@ class Chat {
   };
   // A question of the conversation that was asked in this chat.
   struct Asked {
+    std::string typed;                                        // in the line editor
     std::vector<AttachedFile> files = {}, result_files = {};  // sent with it, and with tool results
   };
   // The chat before a message. It is restored if the answer to the message does not begin.
@@ -89,7 +90,7 @@ class Chat {
   void drop(const Message& interrupted);
   Snapshot snapshot() const;
   void restore(const Snapshot& earlier);
-  void ask(const std::string& text, Cause cause = Cause::question);
+  void ask(const Message& message, Cause cause);
   void take_tool_result(const std::string& text);
   void reply(Cause cause, const Snapshot& earlier);
   void put_begun_json(GenerateResult so_far);

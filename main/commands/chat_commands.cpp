@@ -31,10 +31,6 @@ std::string without_ending(const std::string& path) {
   return path.substr(0, path.size() - kStatesEnding.size());
 }
 
-std::string with_name(const std::string& path, const std::string& text) {
-  return fmt::format("\n\n{}:\n{}", path, text);
-}
-
 }  // namespace
 
 std::span<const Chat::Command> Chat::commands() {
@@ -197,9 +193,7 @@ std::string Chat::take_question() {
 std::string Chat::remove_question() {
   Asked asked = asked_.empty() ? Asked() : asked_.back();
   std::string question = take_question();
-  std::string files;
-  for (const AttachedFile& file : asked.files) files += with_name(file.path, file.text);
-  editor_.remember(question.substr(0, question.size() - files.size()));
+  editor_.recall(asked.typed.empty() ? editor_.line_of(question) : asked.typed);
   queue_again(asked.result_files);
   queue_again(asked.files);
   return question;
@@ -254,8 +248,9 @@ void Chat::edit_in_editor(const std::string& question) {
   if (text.find_first_not_of(" \t\n") == std::string::npos)
     return put_note("the new question is empty: the old one and its answer stay");
   put_transcript({"user", text}, kLinesShown, put_state);
-  editor_.remember(text);
-  ask(text, Cause::edit);
+  const std::string line = editor_.line_of(text);
+  editor_.remember(line);
+  ask({.text = text, .typed = line}, Cause::edit);
 }
 
 void Chat::attach(const std::string& path) {
@@ -281,7 +276,7 @@ void Chat::attach(const std::string& path) {
 // file alone.
 std::string Chat::with_files(std::string text, std::vector<AttachedFile>& sent) {
   for (AttachedFile& file : std::exchange(files_, {})) {
-    text += text.empty() ? file.text : with_name(file.path, file.text);
+    text += text.empty() ? file.text : fmt::format("\n\n{}:\n{}", file.path, file.text);
     sent.push_back(std::move(file));
   }
   return text;

@@ -62,6 +62,11 @@ bool is_open_block(std::string_view text) {
   return text.starts_with(kBlock) && (text.size() < 2 * kBlock.size() || !text.ends_with(kBlock));
 }
 
+// A text that is not shown as it is: a long one, one of several lines, or one that is not UTF-8.
+bool needs_placeholder(std::string_view text) {
+  return has_controls(text) || text.size() > kLongestInLine || valid_prefix(text) < text.size();
+}
+
 // The lines between the two """, of which the second may be missing at the end of a pipe.
 std::string inside_of_block(std::string_view text) {
   const bool open = is_open_block(text);
@@ -93,6 +98,7 @@ struct LineEditor::Terminal {
   static Terminal& of(EditLine* e);
   void add_to_history(const std::string& line);
   void remember(const std::string& line);
+  std::string line_of(const std::string& text);
   std::string typed() const;
   bool searches() const;
   void insert(const std::string& text);
@@ -189,6 +195,14 @@ void LineEditor::Terminal::remember(const std::string& line) {
   if (kept.size() <= kMostKept) entered.push_back(kept);
 }
 
+std::string LineEditor::Terminal::line_of(const std::string& text) {
+  std::string one_line = text;  // the editor shows line feeds as they are
+  std::ranges::replace(one_line, '\n', ' ');
+  const bool changes = text.starts_with('/') || text.starts_with(kBlock) || text.ends_with('\\') ||
+                       pastes.expanded(text) != text || !pastes.damaged(text).empty();
+  return changes || needs_placeholder(one_line) ? pastes.add(text) : text;
+}
+
 std::string LineEditor::Terminal::typed() const {
   const LineInfo* line = el_line(editor);
   return std::string(line->buffer, line->lastchar);
@@ -202,12 +216,9 @@ void LineEditor::Terminal::insert(const std::string& text) {
   redraws = true;
 }
 
-// Inserts a paste at the cursor. A long one, one of several lines, or one that is not UTF-8 is a
-// placeholder there.
+// Inserts a paste, or a placeholder for it, at the cursor.
 void LineEditor::Terminal::paste(std::string text) {
-  const bool apart =
-      has_controls(text) || text.size() > kLongestInLine || valid_prefix(text) < text.size();
-  const std::string shown = apart ? pastes.add(std::move(text)) : text;
+  const std::string shown = needs_placeholder(text) ? pastes.add(std::move(text)) : text;
   searches() ? keyboard.put_back(shown) : insert(shown);
 }
 
@@ -394,8 +405,9 @@ LineEditor::Message LineEditor::Terminal::read(const char* prompt_text) {
   if (line.ends_with('\n')) line.pop_back();
   if (line.find_first_not_of(" \t\n") != std::string::npos) remember(line);
   const bool block = line.starts_with(kBlock);
-  return {Result::line, pastes.expanded(block ? inside_of_block(line) : line),
-          block || pastes.begins(line)};
+  return {.text = pastes.expanded(block ? inside_of_block(line) : line),
+          .literal = block || pastes.begins(line),
+          .typed = line};
 }
 
 LineEditor::LineEditor(const Interruption& interruption, const std::string& history,
@@ -420,8 +432,16 @@ bool LineEditor::fits_screen(const std::string& text) const {
   return rows <= size.ws_row;
 }
 
-void LineEditor::remember(const std::string& message) {
-  if (terminal_) terminal_->remember(message);
+std::string LineEditor::line_of(const std::string& text) {
+  return terminal_ ? terminal_->line_of(text) : text;
+}
+
+void LineEditor::recall(const std::string& line) {
+  if (terminal_) terminal_->add_to_history(line);
+}
+
+void LineEditor::remember(const std::string& line) {
+  if (terminal_) terminal_->remember(line);
 }
 
 void LineEditor::hold_typing() {

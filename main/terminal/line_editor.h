@@ -24,6 +24,7 @@ class LineEditor {
     // It begins with a paste or is between two """, so it is never a command.
     bool literal = false;
     std::optional<size_t> dropped = {};  // bytes of a paste that Ctrl-C interrupted
+    std::string typed = {};              // the line in the editor, with placeholders of pastes
   };
   // A completion: the whole line, and the part that is shown in a list.
   struct Completion {
@@ -46,8 +47,13 @@ class LineEditor {
   void suggest(const std::string& text);
   // Whether the screen can show all of a text while it is edited. If not, it shows the end.
   bool fits_screen(const std::string& text) const;
-  // Adds a message to the history that was not typed here.
-  void remember(const std::string& message);
+  // The line that sends this text as a message: the text, or a placeholder if the editor would
+  // change the text, run it as a command, or send it to the terminal as control characters.
+  std::string line_of(const std::string& text);
+  // Up gives this line, a Message::typed or line_of(). It is not written to the history file.
+  void recall(const std::string& line);
+  // The same, and later chats have the line too.
+  void remember(const std::string& line);
   bool interactive() const { return terminal_ != nullptr; }
 
  private:

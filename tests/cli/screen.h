@@ -163,7 +163,9 @@ class Screen {
   std::string shown_;
 };
 
-inline constexpr const char* kCtrlC = "\x03";
+inline constexpr const char *kCtrlC = "\x03", *kKeyUp = "\033[A", *kKeyDown = "\033[B",
+                            *kAltEnter = "\033\r";
+inline constexpr const char *kPaste = "\033[200~", *kPasted = "\033[201~";  // around a paste
 
 inline void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 

@@ -126,3 +126,88 @@ TEST_CASE("cli/chat on a terminal: a question that alone is too long, and what b
   screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
 }
+
+TEST_CASE("cli/chat on a terminal: after /undo, Up gives the line as it was typed or pasted") {
+  const TempFolder folder;
+  std::string pasted, message;
+  for (int i = 0; i < 60; ++i) {
+    pasted += (i > 0 ? "\rline " : "line ") + std::to_string(i);
+    message += (i > 0 ? "\nline " : "line ") + std::to_string(i);
+  }
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3", "-c", "4096"}, "xterm",
+                folder / "state");
+  screen.resize(200);
+  const auto said = [&](const std::string& name) {
+    screen.type_at_prompt("/save " + folder / name + "\r", "2 messages in");
+    return said_in(folder / name, "user").at(0);
+  };
+  int number = 0;
+  for (const auto& [typed, text] : std::vector<std::pair<std::string, std::string>>{
+           {"\"\"\"\r/quit\r\"\"\"", "/quit"},
+           {"\"\"\"\r/help me with this\r\"\"\"", "/help me with this"},
+           {"\"\"\"\rpath C:\\\r\"\"\"", "path C:\\"},
+           {std::string(kPaste) + "\"\"\"doc\"\"\"\rdef f(): pass" + kPasted,
+            "\"\"\"doc\"\"\"\ndef f(): pass"},
+           {kPaste + pasted + kPasted, message},
+           {std::string(kPaste) + "a caf\xe9 here" + kPasted, "a caf\ufffd here"}}) {
+    const std::string name = std::to_string(++number);
+    screen.type_at_prompt(typed + "\r", " of 4096 tokens; ");
+    CHECK(said(name) == text);
+    screen.type_at_prompt("/undo\r", "removed: ");
+    screen.type_at_prompt(kKeyUp + std::string("\r"), " of 4096 tokens; ");
+    CHECK(said(name + "again") == text);
+    screen.type_at_prompt("/undo\r", "removed: ");
+  }
+  // The paste has kept its bytes.
+  screen.type_at_prompt(kKeyUp, "[paste 3: 11 bytes]");
+  screen.type("\r");
+  screen.until("note: the question is not UTF-8: byte 5 is \\xe9, which the tokenizer keeps");
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+  // The history file has a message as often as it was sent.
+  const std::string history = read_file(folder / "state/chaski/history");
+  size_t times = 0;
+  for (size_t at = 0; (at = history.find("line 59", at)) != std::string::npos; ++at) ++times;
+  CHECK(times == 2);
+}
+
+TEST_CASE("cli/chat on a terminal: after two /undo, Up gives the first line without its file") {
+  const TempFolder folder;
+  const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
+  screen.type_at_prompt("A cat.\r", " of 512 tokens; ");
+  screen.type_at_prompt("A dog.\r", " of 512 tokens; ");
+  screen.type_at_prompt("/undo\r", "removed: A dog.");
+  screen.type_at_prompt("/undo\r", "removed: A cat. and 3 more lines");
+  screen.until(file + " is sent with the next message");
+  screen.type_at_prompt(kKeyUp, "A cat.");
+  screen.type("!\r");
+  screen.until(" of 512 tokens; ");
+  screen.type_at_prompt("/save " + talk + "\r", "2 messages in");
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A cat.!\n\n" + file + ":\nA bird."});
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: /undo of a loaded question writes no control character") {
+  const TempFolder folder;
+  const std::string text = std::string("red \033[31m, bell \a,\rback, zero ") + '\0' + " end",
+                    talk = folder / "talk";
+  write_file(talk, nlohmann::json{{"messages",
+                                   {{{"role", "user"}, {"content", text}},
+                                    {{"role", "assistant"}, {"content", "Yes."}}}}}
+                       .dump());
+  Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3", "--resume", talk}, "xterm",
+                folder / "state");
+  screen.resize(200);
+  screen.type_at_prompt("/undo\r", "removed: red");
+  screen.type_at_prompt(kKeyUp, "[paste 1: 35 bytes]");
+  screen.type("\r");
+  screen.until(" of 512 tokens; ");
+  screen.type_at_prompt("/save " + talk + "2\r", "2 messages in");
+  CHECK(said_in(talk + "2", "user") == std::vector<std::string>{text});
+  screen.type_at_prompt("/quit\r", "");
+  CHECK(screen.status() == 0);
+}

@@ -6,9 +6,6 @@ using namespace chaski::test;
 
 namespace {
 
-constexpr const char *kKeyUp = "\033[A", *kKeyDown = "\033[B", *kAltEnter = "\033\r";
-constexpr const char *kPaste = "\033[200~", *kPasted = "\033[201~";
-
 Arguments chat() {
   return {"chat", "--device", "cpu", "-m", kStory, "-n", "3", "-c", "4096", "--seed", "1"};
 }
@@ -132,6 +129,13 @@ TEST_CASE("cli/chat on a terminal: /edit opens $EDITOR for a message of several 
     screen.until("> ");
   }
   CHECK(said_in(folder / "d", "user") == questions(screen, folder / "e"));
+  // A text that would be a command at the prompt.
+  editor(folder, "echo /quit > \"$1\"");
+  screen.type("/edit editor\r");
+  answered(screen);
+  screen.type(kKeyUp + std::string("\r"));
+  answered(screen);
+  CHECK(questions(screen, folder / "f").back() == "/quit");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
