@@ -1,5 +1,6 @@
 #include "engine/machine/cache_folder.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -43,18 +44,26 @@ std::vector<std::string> kept_lines(const std::string& path) {
   return lines;
 }
 
-void add_lines(const std::string& path, std::span<const std::string> lines, size_t most) {
-  if (lines.empty()) return;
-  std::vector<std::string> all = kept_lines(path);
-  all.insert(all.end(), lines.begin(), lines.end());
+void add_line(const std::string& path, const std::string& line) {
+  std::error_code none;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  const std::string text = line + "\n";
+  // Part of a line is better than none.
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
+  ::close(fd);
+}
+
+void shorten_lines(const std::string& path, size_t most) {
+  const std::vector<std::string> all = kept_lines(path);
   size_t first = all.size(), bytes = 0;
   while (first > 0 && all.size() - first < most &&
          (bytes += all[first - 1].size() + 1) <= kMostBytesOfLines)
     --first;
+  if (first == 0) return;
   std::string text;
   for (size_t i = first; i < all.size(); ++i) text += all[i] + "\n";
-  std::error_code none;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
   try {
     AtomicFile file(path, Permissions::owner_only);
     file.write(std::as_bytes(std::span(text)));

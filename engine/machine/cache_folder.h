@@ -15,11 +15,12 @@ std::string cache_folder();
 std::string state_folder();
 // For the config file: $XDG_CONFIG_HOME/chaski or $HOME/.config/chaski, or empty.
 std::string config_folder();
-// Lines of a file that only the user may read, oldest first. add_lines() appends to the file's
-// current lines and keeps the last `most`, at most 16 MB. It does nothing if the file cannot be
-// written.
+// Lines of a file that only the user may read, oldest first. add_line() appends at once, so that a
+// program that is killed loses none. shorten_lines() keeps the last `most`, at most 16 MB. Both do
+// nothing if the file cannot be written.
 std::vector<std::string> kept_lines(const std::string& path);
-void add_lines(const std::string& path, std::span<const std::string> lines, size_t most);
+void add_line(const std::string& path, const std::string& line);
+void shorten_lines(const std::string& path, size_t most);
 
 // The name of a text about a file or folder, such as "verified/0123": of its canonical path. Empty
 // if it does not exist, or there is no cache folder.

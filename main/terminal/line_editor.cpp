@@ -120,7 +120,6 @@ struct LineEditor::Terminal {
   Pastes pastes;
   EditLine* editor;
   History* history;
-  std::vector<std::string> entered;  // messages of this chat for the history file
   const std::string history_file;
   const Complete completions;
   bool interrupted = false, redraws = false;
@@ -178,7 +177,7 @@ LineEditor::Terminal::Terminal(const Interruption& interruption, const std::stri
 
 LineEditor::Terminal::~Terminal() {
   keyboard.release();
-  if (!history_file.empty()) add_lines(history_file, entered, kHistory);
+  if (!history_file.empty()) shorten_lines(history_file, kHistory);
   if (history) history_end(history);
   if (editor) el_end(editor);
 }
@@ -192,7 +191,7 @@ void LineEditor::Terminal::add_to_history(const std::string& line) {
 void LineEditor::Terminal::remember(const std::string& line) {
   add_to_history(line);
   const std::string kept = pastes.to_history(line);
-  if (kept.size() <= kMostKept) entered.push_back(kept);
+  if (kept.size() <= kMostKept && !history_file.empty()) add_line(history_file, kept);
 }
 
 std::string LineEditor::Terminal::line_of(const std::string& text) {

@@ -254,7 +254,8 @@ TEST_CASE("cli/chat on a terminal: a byte that is not UTF-8 takes no other text 
   // A paste is kept as it is.
   screen.type(std::string("see ") + kPaste + "a caf\xe9 here" + kPasted + " now\r");
   screen.until("see [paste 1: 11 bytes] now");
-  screen.until("note: the question is not UTF-8: the byte at offset 9 is \\xe9, which the tokenizer keeps");
+  screen.until(
+      "note: the question is not UTF-8: the byte at offset 9 is \\xe9, which the tokenizer keeps");
   answered(screen);
   CHECK(questions(screen, folder / "b").back() == "see a caf\ufffd here now");
   screen.type("/edit here\r");
@@ -277,7 +278,8 @@ TEST_CASE("cli/chat: the history file keeps the newest messages, at most 16 MB")
   const std::string path = folder / "history";
   std::vector<std::string> lines;
   for (char c = 'a'; c < 'a' + 20; ++c) lines.emplace_back((1 << 20) - 1, c);
-  chaski::add_lines(path, lines, 1000);
+  for (const std::string& line : lines) chaski::add_line(path, line);
+  chaski::shorten_lines(path, 1000);
   const std::vector<std::string> kept = chaski::kept_lines(path);
   REQUIRE(kept.size() == 16);
   CHECK(kept == std::vector<std::string>(lines.begin() + 4, lines.end()));

@@ -145,6 +145,7 @@ TEST_CASE("cli/chat on a terminal: the history has the lines of earlier chats") 
   const TempFolder folder;
   const auto chat = [&] { return Arguments{"chat", "--device", "cpu", "-n", "3", "--seed", "1"}; };
   constexpr const char* kUp = "\033[A";
+  const std::string history = folder / "state/chaski/history";
   {
     Screen screen(chat(), "xterm", folder / "state");
     screen.until("> ");
@@ -154,6 +155,7 @@ TEST_CASE("cli/chat on a terminal: the history has the lines of earlier chats") 
     screen.type("Tell me of a cat.\r");
     screen.until(" of 512 tokens; ");
     screen.until("> ");
+    CHECK(read_file(history).find("Tell me of a cat.\n") != std::string::npos);  // already
     screen.type("/edit\r");
     screen.until("Tell me of a cat.");
     screen.type("\b\b\b\bdog.\r");
@@ -162,7 +164,6 @@ TEST_CASE("cli/chat on a terminal: the history has the lines of earlier chats") 
     screen.type("/quit\r");
     CHECK(screen.status() == 0);
   }
-  const std::string history = folder / "state/chaski/history";
   CHECK((std::filesystem::status(history).permissions() & std::filesystem::perms(0077)) ==
         std::filesystem::perms::none);
   Screen screen(chat(), "xterm", folder / "state");
