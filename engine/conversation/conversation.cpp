@@ -201,10 +201,6 @@ std::string Conversation::take_back() {
   return question;
 }
 
-bool Conversation::is_first_question() const {
-  return std::ranges::count(messages_, "user", &ChatMessage::role) == 1;
-}
-
 // The prompt of the next answer, with the oldest turns dropped if they have no room.
 std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options,
                                                   const OnAnswerEvent& on_event) {
@@ -227,16 +223,27 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
                     "shorter one or a larger --ctx",
                     model_->context_length),
         prompt.size(), model_->context_length, true);
-  if (!drops)
+  if (!drops) {
+    const bool alone = !last_turn_fits();
     throw ContextOverflow(
         fmt::format("the conversation with this question has {} tokens, but the context holds {} "
                     "and the answer needs room: give --ctx N for a larger context if the model "
                     "supports it{}",
-                    whole, model_->context_length,
-                    is_first_question() ? "" : ", or --context-policy shift"),
-        whole, model_->context_length, false);
+                    whole, model_->context_length, alone ? "" : ", or --context-policy shift"),
+        whole, model_->context_length, alone);
+  }
   on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});
   return prompt;
+}
+
+// Whether the last question fits into the context without the messages before it.
+bool Conversation::last_turn_fits() const {
+  std::vector<ChatMessage> last = messages_;
+  const auto first = last.begin() + (has_system() ? 1 : 0);
+  const auto question = std::find_if(last.rbegin(), last.rend(),
+                                     [](const ChatMessage& m) { return m.role == "user"; });
+  if (question != last.rend()) last.erase(first, question.base() - 1);
+  return int(render(last, true).size()) < model_->context_length;
 }
 
 // Drops the oldest questions and their answers until half of the context is free.

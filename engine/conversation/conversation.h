@@ -137,7 +137,7 @@ class Conversation {
   std::vector<TokenId> fitting_prompt(const GenerateOptions& options,
                                       const OnAnswerEvent& on_event);
   bool fits() const;  // whether the context holds all messages
-  bool is_first_question() const;
+  bool last_turn_fits() const;
   // Returns how many messages it dropped; 0 if that does not make enough room.
   size_t drop_turns(std::vector<TokenId>& prompt);
   int kept_by_shift(std::span<const TokenId> prompt) const;

@@ -91,6 +91,7 @@ Chat::Chat(ChatFlags& flags)
       settings_(flags.generation),
       first_rules_(speaker_.rules),
       interactive_(flags.interactive()),
+      goes_on_(interactive_ || flags.lines),
       interruption_(interruption_scope(flags)),
       editor_(interruption_, history_file(flags),
               [this](const std::string& typed) { return completions(typed); }),
@@ -259,19 +260,22 @@ void Chat::reply(Cause cause, const Snapshot& earlier) {
       show_answer(std::move(answer), view);
       if (interrupted && cause == Cause::retry)
         put_notice("the beginning of this answer replaces the earlier answer");
+      if (interrupted && cause == Cause::edit)
+        put_notice("this question and the beginning of its answer replace the earlier ones");
     }
   } catch (const ContextOverflow& error) {
     restore(earlier);
-    if (!interactive_) throw;
-    put_error(fmt::format("{}; {}{}", error.what(), what_became_of(cause),
-                          error.question_alone ? "" : advice_on_full_context(cause)));
+    if (!goes_on_) throw;
+    report_error(error.code,
+                 fmt::format("{}; {}{}", error.what(), what_became_of(cause),
+                             error.question_alone ? "" : advice_on_full_context(cause)));
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);
     if (begun && flags_.json.any() && !is_io) put_begun_json(std::move(so_far));
     if (!begun) restore(earlier);
-    if (!interactive_ || is_io) throw;
-    put_error(error.what());
+    if (!goes_on_ || is_io) throw;
+    report_error(error.code, error.what());
     put_note(begun ? "the answer stops here and is kept; /retry generates another one, /undo "
                      "removes it and the question"
                    : fmt::format("there is no answer: {}", what_became_of(cause)));
@@ -288,14 +292,17 @@ void Chat::put_begun_json(GenerateResult so_far) {
 }
 
 // What became of a message whose answer did not begin.
-const char* Chat::what_became_of(Cause cause) {
+std::string Chat::what_became_of(Cause cause) const {
+  const auto removed = [&](std::string line, const char* what) {
+    return interactive_ ? line + ", and Up brings " + what + " back" : line;
+  };
   switch (cause) {
     case Cause::question:
-      return "the question is removed, and Up brings it back";
+      return removed("the question is removed", "it");
     case Cause::result:
-      return "the tool's result is removed, and Up brings it back";
+      return removed("the tool's result is removed", "it");
     case Cause::edit:
-      return "the conversation is as it was before /edit, and Up brings the new question back";
+      return removed("the conversation is as it was before /edit", "the new question");
     case Cause::retry:
       return "the conversation is as it was before /retry";
   }
@@ -337,7 +344,12 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
   const bool json = flags_.json.any();
   if (!json) view.end(answer.calls.empty() || answer.damaged);
   thought_ = json ? "" : answer.thought;
-  for (const std::string& fault : answer.faults) put_notice(fault);
+  if (answer.damaged && result.finish == Finish::interrupted)
+    put_notice("interrupted in a tool call, which stays as text: /undo or /retry removes it");
+  else
+    for (const std::string& fault : answer.faults) put_notice(fault);
+  if (answer.damaged && (result.finish == Finish::length || result.finish == Finish::full))
+    result.complete = false;
   if (json) {
     result.text = answer.content;
     JsonValue object =
@@ -354,7 +366,8 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
 void Chat::report_end(const GenerateResult& result) {
   if (interactive_ && result.finish == Finish::full)
     put_notice(fmt::format(
-        "the context of {} tokens is full, the answer ends here: /clear starts a new conversation",
+        "the context of {} tokens is full, the answer ends here: /set context-policy shift and "
+        "/retry drop old messages, /clear starts a new conversation",
         speaker_.engine().context_length()));
   // In a terminal the state line says that -n or a --stop text ended the answer.
   if (!interactive_ || speaker_.is_incomplete(result)) speaker_.put_cuts({&result, 1});

@@ -94,7 +94,7 @@ class Chat {
   void take_tool_result(const std::string& text);
   void reply(Cause cause, const Snapshot& earlier);
   void put_begun_json(GenerateResult so_far);
-  static const char* what_became_of(Cause cause);
+  std::string what_became_of(Cause cause) const;
   const char* advice_on_full_context(Cause cause) const;
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
@@ -156,6 +156,7 @@ class Chat {
   const std::shared_ptr<const Rules> first_rules_;  // of the flags without these changes
   bool changed_model_ = false;                      // by /model
   const bool interactive_;
+  const bool goes_on_;  // after an answer that failed
   Interruption interruption_;
   LineEditor editor_;
   std::string think_, thought_;  // thought_: of the last answer

@@ -9,6 +9,7 @@
 #include "engine/shelf/inspection.h"  // for likely_name()
 #include "engine/shelf/shelf.h"
 #include "engine/text/characters.h"
+#include "engine/text/utf8.h"
 #include "main/commands/chat.h"
 #include "main/commands/transcript.h"
 #include "main/flags/options.h"
@@ -332,7 +333,11 @@ void Chat::save(const std::string& path) {
   conversation_.expect_can_save(path);
   expect_kv_file(states);
   conversation_.save(path, changed_, lasting_name());
-  put_note(fmt::format("{} in {}", counted(conversation_.all_messages().size(), "message"), path));
+  const std::vector<ChatMessage> all = conversation_.all_messages();
+  put_note(fmt::format("{} in {}", counted(all.size(), "message"), path));
+  if (std::ranges::any_of(
+          all, [](const ChatMessage& m) { return valid_prefix(m.content) < m.content.size(); }))
+    put_notice(path + ": a byte that is not UTF-8 is saved as U+FFFD, because the file is JSON");
   for (const AttachedFile& file : files_)
     put_note(file.path + " is not saved, because it is sent with the next message");
   // The session may hold more than the conversation: thinking, and what was removed from it.

@@ -97,9 +97,11 @@ bool standard_input_is_ready(int milliseconds) {
 
 bool standard_input_has_text() {
   struct stat s;
+  if (::fstat(STDIN_FILENO, &s) != 0) return false;
+  // A shell loop has read a part of its file.
+  if (S_ISREG(s.st_mode)) return s.st_size > 0 && ::lseek(STDIN_FILENO, 0, SEEK_CUR) == 0;
   int bytes = 0;
-  return ::fstat(STDIN_FILENO, &s) == 0 && S_ISFIFO(s.st_mode) &&
-         ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes > 0;
+  return S_ISFIFO(s.st_mode) && ::ioctl(STDIN_FILENO, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 void put(std::string_view text) {

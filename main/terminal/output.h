@@ -59,7 +59,8 @@ bool stderr_is_terminal();
 bool standard_input_is_open();  // false: the parent closed it, see main.cpp
 // Whether standard input has data or has ended. Waits for at most `milliseconds`.
 bool standard_input_is_ready(int milliseconds);
-bool standard_input_has_text();  // a pipe with unread bytes
+// A pipe with unread bytes, or a file of which nothing was read.
+bool standard_input_has_text();
 
 // The most bytes of text that are read: more than any context holds, and a limit for endless input
 // such as /dev/zero.

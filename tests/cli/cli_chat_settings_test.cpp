@@ -538,3 +538,30 @@ TEST_CASE("cli/chat --lines reads files of Windows, with CR LF and a byte order 
   CHECK_MESSAGE(windows.status == 0, windows.err);
   CHECK(windows.out == plain.out);
 }
+
+TEST_CASE("cli/chat --lines goes on after a question that does not fit") {
+  const TempFolder folder;
+  std::string longer;
+  for (int i = 0; i < 80; ++i) longer += "a dog ran ";
+  const std::string talk = folder / "talk";
+  const Outcome outcome =
+      lines({"-c", "128"}, "A dog.\n" + longer + "\nA cat.\n/save " + talk + "\n");
+  CHECK(outcome.status == 7);
+  // No older message would make room for it.
+  CHECK_MESSAGE(outcome.error_says("if the model supports it; the question is removed\n"),
+                outcome.err);
+  CHECK(outcome.out == lines({"-c", "128"}, "A dog.\nA cat.\n").out);
+  CHECK_MESSAGE(outcome.error_says("4 messages in " + talk), outcome.err);
+  const Outcome shifted =
+      lines({"-c", "128", "--context-policy", "shift"}, "A dog.\n" + longer + "\nA cat.\n");
+  CHECK(shifted.status == 7);
+  CHECK_MESSAGE(shifted.error_says("this message alone does not fit"), shifted.err);
+  CHECK(shifted.out == outcome.out);
+}
+
+TEST_CASE("cli/chat /save says that JSON cannot hold a byte that is not UTF-8") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk";
+  CHECK(lines({}, "A\xe9.\n/save " + talk + "\n").error_says("is saved as U+FFFD"));
+  CHECK_FALSE(lines({}, "A dog.\n/save " + folder / "other\n").error_says("U+FFFD"));
+}

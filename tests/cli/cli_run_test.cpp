@@ -75,8 +75,10 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
   check_one_line(chaski_run({"tokenize", "-m", kStory, "-f", "-", "-f", "-"}, "a"), 2,
                  "-f - is given twice, but standard input can be read only once");
   // A note names text that is changed or not read.
-  CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xff").error_says("not UTF-8: byte 1 is \\xff"));
-  CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xef").error_says("not UTF-8: byte 1 is \\xef"));
+  CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xff")
+            .error_says("not UTF-8: the byte at offset 1 is \\xff"));
+  CHECK(chaski_run({"tokenize", "-m", kStory}, "a\xef")
+            .error_says("not UTF-8: the byte at offset 1 is \\xef"));
   const Outcome eval = chaski_run({"eval", "-m", kStory, "-f", "README.md", "--chunks", "1"}, "a");
   CHECK_MESSAGE(eval.error_says("standard input is not read, because the text is given"), eval.err);
   CHECK(chaski_run({"run", "-m", kStory, "-f", one, "-f", two, "--temp", "0", "-n", "30"}).out ==

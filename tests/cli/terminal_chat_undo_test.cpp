@@ -92,7 +92,7 @@ TEST_CASE("cli/chat on a terminal: a question that is too long leaves the files 
   for (int i = 0; i < 400; ++i) question += "A dog ran. ";
   const std::string file = write_file(folder / "file", "A bird."), talk = folder / "talk";
   Screen screen({"chat", "--device", "cpu", "-m", kStory, "-n", "3"}, "xterm");
-  screen.resize(200);
+  screen.resize(300);
   screen.type_at_prompt("/file " + file + "\r", "sent with the next message");
   screen.type_at_prompt("A cat.\r", " of 512 tokens; ");
   screen.type_at_prompt("\033[200~" + question + "\033[201~\r",
@@ -161,7 +161,8 @@ TEST_CASE("cli/chat on a terminal: after /undo, Up gives the line as it was type
   // The paste has kept its bytes.
   screen.type_at_prompt(kKeyUp, "[paste 3: 11 bytes]");
   screen.type("\r");
-  screen.until("note: the question is not UTF-8: byte 5 is \\xe9, which the tokenizer keeps");
+  screen.until(
+      "note: the question is not UTF-8: the byte at offset 5 is \\xe9, which the tokenizer keeps");
   screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
   // The history file has a message as often as it was sent.
