@@ -98,6 +98,7 @@ Chat::Chat(ChatFlags& flags)
       think_(flags.think) {
   speaker_.options.interrupt = &interruption_.requested();
   speaker_.shows_reading = !flags.json.any();
+  speaker_.on_portion = [this] { editor_.keep_holding(); };
 }
 
 void Chat::put_template_notices() {

@@ -214,7 +214,10 @@ void Speaker::set(const GenerationFlags& settings) {
 GenerateResult Speaker::generate(std::span<const TokenId> prompt, GenerateOptions options,
                                  const Sink& sink) const {
   ReadingLine reading(shows_reading);
-  options.on_read = [&](int known, int all) { reading.show(known, all); };
+  options.on_read = [&](int known, int all) {
+    reading.show(known, all);
+    if (on_portion) on_portion();
+  };
   return chaski::generate(*session, prompt, options, sink);
 }
 

@@ -37,7 +37,8 @@ struct Speaker {
   std::string answers_fault;           // why the cache cannot be used, until it is reported
   std::string grammar_flag;            // the flag of `grammar`
   bool drafter_loss_reported = false;
-  bool shows_reading = true;  // show the progress of reading a long prompt on a terminal
+  bool shows_reading = true;         // show the progress of reading a long prompt on a terminal
+  std::function<void()> on_portion;  // called after each portion of a prompt; may be empty
 
   explicit Speaker(const GenerationFlags& flags) { open(flags, flags.rules()); }
   Speaker(const Speaker&) = delete;  // options point into it

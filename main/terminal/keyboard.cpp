@@ -74,6 +74,11 @@ Keyboard::~Keyboard() {
 
 Keyboard::Key Keyboard::next(char& byte, bool inside) {
   while (!interruption_.requested()) {
+    if (!held_.empty()) {
+      byte = held_.front();
+      held_.pop_front();
+      return Key::byte;
+    }
     pollfd in[] = {
         {STDIN_FILENO, POLLIN, 0}, {changes, POLLIN, 0}, {interruption_.descriptor(), POLLIN, 0}};
     const int ready = ::poll(in, 3, -1);
@@ -90,6 +95,7 @@ Keyboard::Key Keyboard::next(char& byte, bool inside) {
     if (continued.exchange(false) && terminal_obeys()) mark_pastes(true);  // shells turn that off
     if (!inside) return Key::changed;
   }
+  held_.clear();  // as the system drops what the terminal holds
   return Key::interrupted;
 }
 
@@ -107,7 +113,7 @@ Keyboard::Key Keyboard::read(char& byte, bool inside) {
 bool Keyboard::take(std::string_view rest_of_key) {
   char byte;
   while (waiting_.size() < rest_of_key.size() && rest_of_key.starts_with(waiting_) &&
-         has_input(kSequenceMs) && next(byte, true) == Key::byte)
+         (!held_.empty() || has_input(kSequenceMs)) && next(byte, true) == Key::byte)
     waiting_ += byte;
   if (!waiting_.starts_with(rest_of_key)) return false;
   waiting_.erase(0, rest_of_key.size());
@@ -132,7 +138,9 @@ std::optional<std::string> Keyboard::rest_of_paste() {
 // of another paste shows that the terminal has dropped the mark.
 void Keyboard::drop_rest_of_paste(std::string end) {
   char part[4096];
-  for (std::string more = std::exchange(waiting_, "");;) {
+  std::string more = std::exchange(waiting_, "");
+  more.append(held_.begin(), held_.end()), held_.clear();
+  for (;;) {
     end.erase(0, end.size() - std::min(end.size(), kPasteEnds.size() - 1));
     const size_t before = end.size();
     end += more;
@@ -166,7 +174,15 @@ void Keyboard::hold() {
 }
 
 void Keyboard::keep_holding() {
-  if (shown_ && has_the_terminal() && continued.exchange(false)) set_waiting(*shown_);
+  if (!shown_ || !has_the_terminal()) return;
+  if (continued.exchange(false)) set_waiting(*shown_);
+  // The terminal holds 4 KB of typed bytes. Ctrl-C after them would not reach it.
+  char part[4096];
+  while (held_.size() < kMostText && has_input(0)) {
+    const ssize_t n = ::read(keyboard_, part, sizeof part);
+    if (n <= 0) break;
+    held_.insert(held_.end(), part, part + n);
+  }
 }
 
 void Keyboard::set_waiting(termios mode) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <termios.h>
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,7 +40,8 @@ class Keyboard {
 
   // Until release(), typed text is not shown and waits. Ctrl-C is still a signal.
   void hold();
-  // Call it regularly meanwhile: after Ctrl-Z and fg the terminal has the mode of the shell.
+  // Call it regularly meanwhile. It reads typed bytes, so that Ctrl-C never waits for room in the
+  // terminal, and sets the mode again when fg ends a stop by Ctrl-Z.
   void keep_holding();
   void release();
 
@@ -53,7 +55,8 @@ class Keyboard {
   // The terminal, opened again without blocking. Ctrl-C drops typed bytes, even those that poll()
   // has just reported, and a read from standard input would then block.
   int keyboard_;
-  std::string waiting_;
+  std::string waiting_;    // put back
+  std::deque<char> held_;  // typed since hold()
   std::optional<size_t> dropped_;
   std::optional<termios> shown_;  // the terminal mode before hold()
 };

@@ -111,6 +111,30 @@ TEST_CASE("cli/chat on a terminal: text typed during an answer waits for the nex
       saved);
 }
 
+TEST_CASE(
+    "cli/chat on a terminal: Ctrl-C stops an answer when more text is typed than the system "
+    "holds") {
+  setenv("CHASKI_ISA", "scalar", 1);  // slow, so that the answer does not end by itself
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "-n", "6000", "-c", "8192", "--ignore-end",
+                 "--seed", "1"},
+                "xterm");
+  unsetenv("CHASKI_ISA");
+  std::string pasted;
+  for (int i = 1; i <= 300; ++i) pasted += "more than the system holds " + std::to_string(i) + "\r";
+  screen.until("> ");
+  screen.type("Tell me a story.\r");
+  screen.until("story.");
+  screen.until(100);  // of the answer
+  screen.type("\033[200~" + pasted + "\033[201~");
+  screen.type(kCtrlC);
+  screen.until("; interrupted");
+  screen.until("[paste 1: 300 lines]");
+  screen.type(kCtrlC);
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/chat on a terminal: Ctrl-C keeps typed text, /save does not overwrite a model") {
   const TempFolder folder;
   const std::string model = folder / "model.quipu";
