@@ -458,6 +458,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, *ids);
     answer.content = std::move(read.content), answer.calls = std::move(read.calls);
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
+    answer.cut_call = read.cut;
   }
   if (answer.calls.empty()) answer.content = answer.text;
   messages_.push_back({"assistant", begun + answer.content, answer.calls});

@@ -51,6 +51,7 @@ struct Answer {
   std::vector<ToolCall> calls;
   std::vector<std::string> faults;  // a line for each call that is damaged or names no known tool
   bool damaged = false;             // a call could not be read and stays in the content
+  bool cut_call = false;            // ToolAnswer::cut
   GenerateResult result;
 };
 

@@ -196,6 +196,7 @@ class AnswerReader {
                                   next, rest_.size()}));
     rest_.remove_prefix(damaged.size());
     out_.damaged = true;
+    out_.cut = rest_.empty() && (syntax_.ends.empty() || !damaged.ends_with(syntax_.ends));
     const std::string call = "cannot read the tool call " + quoted(damaged);
     out_.faults.push_back(
         followed ? fmt::format("{}: the text {} follows it, expected {} or the end of the answer",

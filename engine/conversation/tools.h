@@ -92,6 +92,7 @@ struct ToolAnswer {
   // function, which stays among the calls.
   std::vector<std::string> faults;
   bool damaged = false;  // at least one call is
+  bool cut = false;      // the last call is, and reaches the end of the answer without its end mark
 };
 // `answer` contains its control tokens as text. Calls inside a thought are ignored.
 ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,

@@ -1,6 +1,7 @@
 #include "engine/machine/cache_folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -47,10 +48,14 @@ std::vector<std::string> kept_lines(const std::string& path) {
 void add_line(const std::string& path, const std::string& line) {
   std::error_code none;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;
-  const std::string text = line + "\n";
-  // Part of a line is better than none.
+  ::fchmod(fd, 0600);
+  // A full disk may have cut the line before.
+  char last = '\n';
+  if (const off_t size = ::lseek(fd, 0, SEEK_END); size > 0)
+    last = ::pread(fd, &last, 1, size - 1) == 1 ? last : '\n';
+  const std::string text = (last == '\n' ? "" : "\n") + line + "\n";
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
   ::close(fd);
 }

@@ -202,9 +202,14 @@ void Chat::report_error(Exit code, const std::string& line) {
 void Chat::ask(const Message& message, Cause cause) {
   const Snapshot earlier = snapshot();
   put_utf8_note("the question", message.text, speaker_.tokenizer());
-  if (cause == Cause::edit) take_question();
+  std::vector<AttachedFile> of_results;
+  if (cause == Cause::edit) {
+    if (!asked_.empty()) of_results = asked_.back().result_files;
+    take_question();
+  }
   asked_.push_back({message.typed});
   conversation_.ask(with_files(message.text, asked_.back().files));
+  queue_again(of_results);
   reply(cause, earlier);
 }
 
@@ -267,9 +272,10 @@ void Chat::reply(Cause cause, const Snapshot& earlier) {
   } catch (const ContextOverflow& error) {
     restore(earlier);
     if (!goes_on_) throw;
-    report_error(error.code,
-                 fmt::format("{}; {}{}", error.what(), what_became_of(cause),
-                             error.question_alone ? "" : advice_on_full_context(cause)));
+    const std::string line = fmt::format("{}; {}{}", error.what(), drop_unanswered(cause),
+                                         advice_on_full_context(cause, error.question_alone));
+    report_error(error.code, line);
+    if (flags_.json.lines) put_error_event(error);
   } catch (const Error& error) {  // the conversation continues after an error of one answer
     const bool is_io = error.code == Exit::io;
     if (begun && !flags_.json.any()) view.end(true);
@@ -279,9 +285,23 @@ void Chat::reply(Cause cause, const Snapshot& earlier) {
     report_error(error.code, error.what());
     put_note(begun ? "the answer stops here and is kept; /retry generates another one, /undo "
                      "removes it and the question"
-                   : fmt::format("there is no answer: {}", what_became_of(cause)));
+                   : fmt::format("there is no answer: {}", drop_unanswered(cause)));
+    if (!begun && flags_.json.lines) put_error_event(error);
   }
   put_queued_files();
+}
+
+// In place of the result of a question.
+void Chat::put_error_event(const Error& error) const {
+  put_event("error", {{"status", int(error.code)}, {"message", error.what()}});
+}
+
+// Says what became of a message whose answer failed before it began, after restore(). The next line
+// of a pipe is not a second result of the same call, so the call is removed too.
+std::string Chat::drop_unanswered(Cause cause) {
+  if (interactive_ || cause != Cause::result) return what_became_of(cause);
+  remove_question();
+  return "the question and its tool calls are removed";
 }
 
 // The JSON of an answer of which an error left only the beginning.
@@ -310,10 +330,12 @@ std::string Chat::what_became_of(Cause cause) const {
   return "";
 }
 
-// What to do so that a message fits into the context, after it was removed.
-const char* Chat::advice_on_full_context(Cause cause) const {
-  if (cause == Cause::result) return ": Ctrl-C at its prompt removes the question too";
-  if (cause != Cause::question || !conversation_.last_question()) return "";
+// What to do so that a message fits into the context, after it was removed. `alone`: it does not
+// fit even without the messages before it.
+const char* Chat::advice_on_full_context(Cause cause, bool alone) const {
+  if (cause == Cause::result)
+    return interactive_ ? ": Ctrl-C at its prompt removes the question too" : "";
+  if (cause != Cause::question || alone || !conversation_.last_question()) return "";
   return ": /set context-policy shift drops old messages, /undo the question before, /clear all";
 }
 
@@ -345,11 +367,11 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
   const bool json = flags_.json.any();
   if (!json) view.end(answer.calls.empty() || answer.damaged);
   thought_ = json ? "" : answer.thought;
-  if (answer.damaged && result.finish == Finish::interrupted)
+  if (answer.cut_call && result.finish == Finish::interrupted)
     put_notice("interrupted in a tool call, which stays as text: /undo or /retry removes it");
   else
     for (const std::string& fault : answer.faults) put_notice(fault);
-  if (answer.damaged && (result.finish == Finish::length || result.finish == Finish::full))
+  if (answer.cut_call && (result.finish == Finish::length || result.finish == Finish::full))
     result.complete = false;
   if (json) {
     result.text = answer.content;
@@ -487,8 +509,8 @@ Action declare_chat(Flags parser) {
   flags->question.declare_pipe(parser);
   parser
       .add_switch("--lines", flags->lines,
-                  "each line of a pipe is a question or a slash command. The exit status is that "
-                  "of the first one that fails")
+                  "each line of a pipe is a question or a slash command. After one that fails the "
+                  "next line follows; the exit status is that of the first")
       .excludes(flags->question.text_flag)
       .excludes(flags->question.file_flag);
   flags->tools.declare(parser);

@@ -95,7 +95,9 @@ class Chat {
   void reply(Cause cause, const Snapshot& earlier);
   void put_begun_json(GenerateResult so_far);
   std::string what_became_of(Cause cause) const;
-  const char* advice_on_full_context(Cause cause) const;
+  std::string drop_unanswered(Cause cause);
+  void put_error_event(const Error& error) const;
+  const char* advice_on_full_context(Cause cause, bool alone) const;
   void take_event(const AnswerEvent& event, AnswerView& view);
   void show_answer(Answer answer, AnswerView& view);
   void report_end(const GenerateResult& result);

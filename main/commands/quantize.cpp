@@ -294,7 +294,7 @@ int quantize(QuantizeFlags& flags) {
          flags.out, flags.in,
          std::ranges::count(types_and_mixtures(), flags.out) > 0 ? flags.out : flags.type);
   const std::string mixture = flags.mixture();
-  // q4, the default, is no format of GGUF.
+  // A GGUF file cannot hold q4, the default, so the mixture of --recipe is the type.
   const bool is_type = !flags.type_flag.given() && !mixture.empty() && flags.out.ends_with(".gguf");
   const auto base = base_of_mixture(is_type ? mixture : flags.type);
   flags.options.type = base ? *base : *format_named(flags.type);  // one of quantize_types()

@@ -26,9 +26,9 @@ struct ListedFlag {
   std::vector<std::string> values;    // offered by completion; others may be valid, too
   std::vector<std::string> excludes;  // names of flags it cannot be combined with
   bool required = false, repeats = false, model = false;
-  bool notes_if_repeated = false;     // Flag::notes_if_repeated()
-  bool fetches = false;         // the value is a model that is downloaded if it is not here
-  std::string* text = nullptr;  // the variable of a flag with one text
+  bool notes_if_repeated = false;  // Flag::notes_if_repeated()
+  bool fetches = false;            // the value is a model that is downloaded if it is not here
+  std::string* text = nullptr;     // the variable of a flag with one text
   // Of a flag that names the machines on which the command starts: refuses others of its flags.
   std::function<void()> check_hosts = {};
   bool by_config = false;  // its value comes from the config file

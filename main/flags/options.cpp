@@ -453,8 +453,9 @@ int WindowFlags::windows_of(size_t tokens, int window) const {
 void put_rest_note(size_t tokens, int window, int windows) {
   const size_t rest = tokens % size_t(window);
   if (rest > 0 && windows == chaski::windows_of(tokens, window))
-    put_notice(fmt::format("the text has {}; the last {} fill no window of {}, and are not scored",
-                           counted(tokens, "token"), rest, window));
+    put_notice(
+        fmt::format("the text has {}; the last {} do not fill a window of {}, and are not scored",
+                    counted(tokens, "token"), rest, window));
 }
 
 }  // namespace chaski

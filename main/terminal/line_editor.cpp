@@ -485,7 +485,10 @@ LineEditor::Message LineEditor::read(const char* prompt) {
   const bool block = text.starts_with(kBlock);
   while (block ? is_open_block(text) : text.ends_with('\\')) {
     if (!block) text.pop_back();
-    if (!read_piped(line)) break;
+    if (!read_piped(line)) {
+      if (block) put_notice("the input ends before the \"\"\" that ends its last message");
+      break;
+    }
     text += '\n' + line;
   }
   return {Result::line, block ? inside_of_block(text) : text, block};

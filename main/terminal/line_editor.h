@@ -32,7 +32,7 @@ class LineEditor {
   };
   using Complete = std::function<std::vector<Completion>(const std::string& typed)>;
 
-  // `history`: a file with typed messages, read now and written at the end; empty: none.
+  // `history`: a file with typed messages, which are added when they are sent; empty: none.
   LineEditor(const Interruption& interruption, const std::string& history, Complete complete);
   ~LineEditor();
 
@@ -41,14 +41,14 @@ class LineEditor {
   // Until the next read(), typed and pasted text is not shown and waits for that read(). Ctrl-C is
   // still a signal. At the end of the program the terminal is restored.
   void hold_typing();
-  // Call it regularly meanwhile: after Ctrl-Z and fg the terminal has the mode of the shell.
+  // Keyboard::keep_holding()
   void keep_holding();
   // The next message begins with this text, and the user can edit it.
   void suggest(const std::string& text);
   // Whether the screen can show all of a text while it is edited. If not, it shows the end.
   bool fits_screen(const std::string& text) const;
-  // The line that sends this text as a message: the text, or a placeholder if the editor would
-  // change the text, run it as a command, or send it to the terminal as control characters.
+  // The line that sends this text as a message: the text, or a placeholder if it is long, or if the
+  // editor would change it, run it as a command, or send it to the terminal as control characters.
   std::string line_of(const std::string& text);
   // Up gives this line, a Message::typed or line_of(). It is not written to the history file.
   void recall(const std::string& line);

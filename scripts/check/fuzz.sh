@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make fuzz: builds the targets of tests/fuzz and runs each for FUZZ_SECONDS (60), two at a time. Inputs are made from the seeds in
-# tests/fuzz/corpus and those found by earlier runs (build/fuzz/corpus). With FUZZ_SEED=N, N from 1, earlier runs are not used, and the
+# tests/fuzz/corpus and those found by earlier runs (build/fuzz/corpus). With FUZZ_SEED=N (1 or more), earlier runs are not used, and the
 # choices of the fuzzer are mostly the same in each run. Ends with an error if there was a fault; its input is kept in build/fuzz.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -557,6 +557,20 @@ TEST_CASE("cli/chat --lines goes on after a question that does not fit") {
   CHECK(shifted.status == 7);
   CHECK_MESSAGE(shifted.error_says("this message alone does not fit"), shifted.err);
   CHECK(shifted.out == outcome.out);
+  const Outcome events = lines({"-c", "128", "--jsonl"}, "A dog.\n" + longer + "\nA cat.\n");
+  std::vector<std::string> ends;
+  for (const std::string& line : lines_of(events.out)) {
+    const auto event = nlohmann::json::parse(line);
+    if (event["event"] != "text") ends.push_back(event["event"]);
+    if (event["event"] == "error") CHECK(event["status"] == 7);
+  }
+  CHECK(ends == std::vector<std::string>{"result", "error", "result"});
+}
+
+TEST_CASE("cli/chat --lines: a note says that the input ends inside a message of several lines") {
+  const std::string note = "the input ends before the \"\"\" that ends its last message";
+  CHECK(lines({}, "\"\"\"\nA dog.\n/history\n").error_says(note));
+  CHECK_FALSE(lines({}, "\"\"\"\nA dog.\n\"\"\"\n").error_says(note));
 }
 
 TEST_CASE("cli/chat /save says that JSON cannot hold a byte that is not UTF-8") {

@@ -189,6 +189,15 @@ TEST_CASE(
   check_one_line(asked({"--tools", "{}", "-p", "A dog."}), 3,
                  "--tools: the JSON is an object, expected a list");
 
+  // A result that does not fit is removed with its question: the next line is a question.
+  std::string longer;
+  for (int i = 0; i < 200; ++i) longer += "one two three ";
+  const Outcome removed = asked({"--tools", tools, "--tool-choice", "count", "--lines"},
+                                "Count!\n" + longer + "\nAgain!\n");
+  CHECK(removed.status == 7);
+  CHECK_MESSAGE(removed.error_says("the question and its tool calls are removed\n"), removed.err);
+  CHECK(lines_of(removed.out).size() == 2);
+
   // Slash commands work where a result is expected. A result with a slash is put between two """.
   const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
   const Outcome lines =

@@ -86,7 +86,7 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
   // Tokens after the last whole window are left out.
   REQUIRE(tokens % 64 > 1);
-  const std::string left_out = "fill no window of 64, and are not scored\n";
+  const std::string left_out = "do not fill a window of 64, and are not scored\n";
   CHECK_MESSAGE(
       outcome.error_says(fmt::format("chaski: note: the text has {} tokens; the last {} {}", tokens,
                                      tokens % 64, left_out)),

@@ -119,6 +119,15 @@ TEST_CASE("chat: the calls in an answer, for each family") {
       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": " + std::string(1'000'000, '[') +
       std::string(1'000'000, ']') + "}}</tool_call>";
   CHECK(read_answer(*tool_syntax("<tool_call>"), tools, deep, kIds).damaged);
+  // Only the last call can be cut off.
+  const auto cut = [&](const char* answer) {
+    const ToolAnswer read = read_answer(*tool_syntax("<tool_call>"), tools, answer, kIds);
+    CHECK(read.damaged);
+    return read.cut;
+  };
+  CHECK(cut("<tool_call>{\"name\": \"count\", \"argu"));
+  CHECK_FALSE(cut("<tool_call>{\"name\": }</tool_call> and more"));
+  CHECK_FALSE(cut("<tool_call>{\"name\": }</tool_call>"));
   for (const Case& c : cases) {
     CAPTURE(c.mark);
     CAPTURE(c.answer);
