@@ -45,14 +45,16 @@ bool has_input(int ms) {
   return ready == 1;
 }
 
-// Converts the line ends of a terminal (\r) to \n, without the last one.
+// Converts the line ends of a terminal (\r) to \n, without the last one. The line editor's mode
+// exchanges \r and \n, so a paste's \r\n may be \n\r here.
 std::string with_line_feeds(std::string_view text) {
   std::string out;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != '\r')
-      out += text[i];
-    else if (i + 1 == text.size() || text[i + 1] != '\n')
-      out += '\n';
+  const auto is = [&](size_t i, char c) { return i < text.size() && text[i] == c; };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (is(i, '\r') && is(i + 1, '\n')) continue;
+    out += is(i, '\r') ? '\n' : text[i];
+    if (is(i, '\n') && is(i + 1, '\r')) ++i;
+  }
   if (out.ends_with('\n')) out.pop_back();
   return out;
 }

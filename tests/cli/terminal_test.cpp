@@ -81,6 +81,22 @@ TEST_CASE("cli/chat on a terminal: a paste of many lines is one message") {
   CHECK_MESSAGE(saved.find(R"(\nline 200\t\\ é and this"})") != std::string::npos, saved);
 }
 
+TEST_CASE("cli/chat on a terminal: a paste with CR LF has as many lines as one with CR") {
+  const TempFolder folder;
+  Screen screen({"chat", "--device", "cpu", "-n", "3", "-c", "512", "--seed", "1"});
+  screen.until("> ");
+  screen.type("\033[200~one\r\n\r\ntwo\r\n\033[201~");
+  screen.until("[paste 1: 3 lines]");
+  screen.type("\r");
+  screen.until(" of 512 tokens; ");
+  screen.until("> ");
+  screen.type("/save " + folder / "talk" + "\r");
+  screen.until(" in ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(said_in(folder / "talk", "user") == std::vector<std::string>{"one\n\ntwo"});
+}
+
 TEST_CASE("cli/chat on a terminal: text typed during an answer waits for the next line") {
   const TempFolder folder;
   Screen screen({"chat", "--device", "cpu", "-t", "1", "-n", "800", "-c", "8192", "--ignore-end",
