@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 namespace chaski {
 
@@ -72,6 +73,8 @@ constexpr int kFormatCount = 39;
 template <class... F>
 struct FormatList {
   static constexpr int kCount = sizeof...(F);
+  template <class G>
+  static constexpr bool has = (std::is_same_v<F, G> || ...);
   // Calls f(F{}) for every format, in order.
   template <class Fn>
   static void each(Fn&& fn) {

@@ -45,6 +45,13 @@ constexpr bool kEncodes = requires {
 template <class F>
 constexpr bool kScaledFloat = F::kFloat && (F::kBlock > 1);
 
+// Whether unpack() reads bytes from a table (V::lookup_low). A format without kLooksUp has no
+// kernels of its own for AVX-512 VBMI.
+template <class F>
+constexpr bool kLooksUpBytes = requires {
+  F::kLooksUp;
+};
+
 // The format whose tile layout a format uses: itself, unless it names another one as Tiles. There
 // are kernels only for formats with their own tiles.
 template <class F>

@@ -14,7 +14,7 @@ constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
 int64_t rounds_of(const Backend& backend, Format format, double pass_seconds) {
   int64_t rounds = 64;
   while (fastest_pass(
-             1, 0, [] {}, [&] { backend.peak(format, rounds); }) < pass_seconds)
+             1, 0, [] {}, [&] { backend.formats[int(format)].peak(rounds); }) < pass_seconds)
     rounds *= 2;
   return rounds;
 }
@@ -22,12 +22,12 @@ int64_t rounds_of(const Backend& backend, Format format, double pass_seconds) {
 }  // namespace
 
 double measure_peak(const Backend& backend, Format format, int threads) {
-  if (!backend.peak) return 0;
   const double part = measures_briefly() ? 0.01 : 1;
   const int64_t rounds = rounds_of(backend, format, part * kPassSeconds);
-  const auto operations = double(backend.peak(format, rounds)) * threads;
-  return operations / fastest_pass(
-                          threads, part * kSeconds, [] {}, [&] { backend.peak(format, rounds); });
+  const auto operations = double(backend.formats[int(format)].peak(rounds)) * threads;
+  return operations /
+         fastest_pass(
+             threads, part * kSeconds, [] {}, [&] { backend.formats[int(format)].peak(rounds); });
 }
 
 }  // namespace chaski

@@ -43,7 +43,8 @@ struct CpuKernel<Attention, V> {
     std::byte* chunk;  // keys and values of the batch itself
     // (kQueries, kChunk); (k_cols, kQueries) queries; (kQueries, part_floats) twice; (k_cols)
     float *scores, *q, *parts, *totals, *row;
-    Act* acts;  // (k_cols / 32, count)
+    Act* acts;                     // (k_cols / 32, count)
+    const FormatKernels* kernels;  // of the format of keys and values
   };
   static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
   static const KvView& view(const Attention& op, const OpArgs& a) {
@@ -136,7 +137,8 @@ struct CpuKernel<Attention, V> {
   }
 
   // Divides scratch(op, a) bytes of memory into the arrays of a Work.
-  static Work work(const Attention& op, const OpArgs& a, std::byte* memory) {
+  static Work work(const Attention& op, const OpArgs& a, std::byte* memory,
+                   const FormatKernels* formats) {
     const KvLayout l = layout(op, a);
     Work w;
     w.chunk = memory;
@@ -146,11 +148,12 @@ struct CpuKernel<Attention, V> {
     w.totals = w.parts + kQueries * part_floats(l);
     w.row = w.totals + kQueries * part_floats(l);
     w.acts = reinterpret_cast<Act*>(w.row + l.k_cols());
+    w.kernels = &formats[int(l.format)];
     return w;
   }
   static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    const Work w = work(op, a, scratch.own);
+    const Work w = work(op, a, scratch.own, scratch.formats);
     if (by_chunks(op, a)) return some_chunks(op, a, w, first, last, scratch);
     for (int64_t u = first; u < last; ++u)
       each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
@@ -346,7 +349,7 @@ struct CpuKernel<Attention, V> {
       for (int c = 0; c < op.kv.k_dim; ++c) columns[c].rows[slot] = key[c];
       for (int c = 0; c < l.v_cols(); ++c) row[c] = c < op.kv.v_dim ? value[c] : 0;
     }
-    return {w.chunk, l};
+    return copied_pages(w.chunk, l);
   }
 
   // Computes scores, soft-max and weighted values of one chunk into w.parts. The part of a token
@@ -380,10 +383,10 @@ struct CpuKernel<Attention, V> {
       if (of[t].high < of[t].low) continue;
       const int first = t * b.heads, last = end * b.heads;
       for (int q = first; q < last; ++q) more[q] = int32_t(of[q / b.heads].high - least);
-      weigh_values<V>(pages,
-                      {w.scores + first * kChunk, of[t].low, least, w.parts + first * stride,
-                       stride, more + first},
-                      last - first);
+      w.kernels->weigh_values(pages,
+                              {w.scores + first * kChunk, of[t].low, least,
+                               w.parts + first * stride, stride, more + first},
+                              last - first);
     }
   }
   // Whether the values of two tokens' queries can be weighted together. Their last positions must
@@ -398,7 +401,7 @@ struct CpuKernel<Attention, V> {
   // where the query must not see the position.
   static void score_pages(const Attention& op, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
-    const StripInput<V> in{w.acts, b.count(), nullptr, 0, 0};
+    const GroupInput queries{{w.acts, b.count(), nullptr, 0, 0}, b.count()};
     const int64_t blocks = (pages.k_cols + 31) / 32;
     float slopes[kQueries];
     for (int q = 0; q < b.count() && op.max_bias > 0; ++q) slopes[q] = op.slope(b.head_of(q));
@@ -406,12 +409,12 @@ struct CpuKernel<Attention, V> {
       F acc[kQueries];
       for (int q = 0; q < kQueries; ++q) acc[q] = V::zero();
       const std::byte* tile = pages.keys(page);
-      KvFormats::with(pages.format, [&]<class Fmt>(Fmt) {
-        if constexpr (Fmt::kFloat)
-          score_floats<Fmt>(tile, pages.k_cols, w.q, b.count(), acc);
-        else
-          strip_times<V, Fmt>(tile, 0, blocks, in, b.count(), acc);
-      });
+      if (pages.floats)
+        KvFormats::with(pages.format, [&]<class Fmt>(Fmt) {
+          if constexpr (Fmt::kFloat) score_floats<Fmt>(tile, pages.k_cols, w.q, b.count(), acc);
+        });
+      else
+        w.kernels->strips_times(tile, 0, 1, 0, blocks, &queries, 1, reinterpret_cast<float*>(acc));
       const int64_t at = start + page * kPage;
       for (int t = 0; t < b.tokens; ++t) {
         const int64_t cell = b.cell[t], first = op.kv.first_seen(cell) - at, last = b.last[t] - at;

@@ -35,18 +35,22 @@ bool runs_here([[maybe_unused]] std::string_view isa) {
 #endif
 }
 
-// The instruction sets of this machine. A set without kernels of its own for an op uses those of
-// the set before it in this list. Sets that do not run here are skipped: there may be avx512
-// without avxvnni.
+// The instruction sets of this machine. A set without kernels of its own for an op or a format uses
+// those of the set before it in this list. Sets that do not run here are skipped: there may be
+// avx512 without avxvnni.
 std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {
     if (!runs_here(compiled->name)) continue;
     Backend own = *compiled;
     for (int i = 0; i < Ops::kCount; ++i)
-      if (!own.table[i].run) own.table[i] = all.back().table[i];
+      if (!own.table[i].kernel) own.table[i] = all.back().table[i];
+    for (int i = 0; i < kFormatCount; ++i)
+      if (!own.formats[i].strips_times) own.formats[i] = all.back().formats[i];
     all.push_back(own);
   }
+  for (Backend& backend : all)
+    for (KernelEntry& entry : backend.table) entry.formats = backend.formats;
   return all;
 }
 

@@ -91,7 +91,7 @@ inline __attribute__((always_inline)) void prefetch_start(const Operand& w,
 template <class V>
 struct ExpertInput {
   static constexpr int kMost = BlockResult<V>::kTokens;
-  GroupInput<V> groups[kGroupsAtOnce<V>];
+  GroupInput groups[kGroupsAtOnce<V>];
   int n_groups = 0, rows = 0;
 
   // The bytes of memory that the copies need.
@@ -108,12 +108,12 @@ struct ExpertInput {
                           width};
     }
   }
-  static StripInput<V> in_place(const OpArgs& a, int64_t chosen) {
+  static StripInput in_place(const OpArgs& a, int64_t chosen) {
     const int64_t row = ExpertMatMul::input_of(a, chosen), cols = a.in[0].shape.cols;
     if (!reads_acts(a.in[1].format)) return {nullptr, 1, a.in[0].row(row), cols, cols};
     return {&a.in_acts.at(row, 0), a.in_acts.width(row / kGroup), nullptr, cols, cols};
   }
-  static StripInput<V> copied(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) {
+  static StripInput copied(const OpArgs& a, const int64_t* chosen, int n, std::byte* memory) {
     const int64_t cols = a.in[0].shape.cols;
     auto* acts = reinterpret_cast<Act*>(memory);
     auto* x = reinterpret_cast<float*>(memory);
@@ -133,19 +133,13 @@ struct ExpertInput {
 
 // result[strip][row]: n_strips strips from `first` on, of an expert at `data`, times some rows.
 template <class V>
-void multiply_expert(const Operand& w, const std::byte* data, int64_t first, int n_strips,
-                     const ExpertInput<V>& in, BlockResult<V>& result) {
-  const int64_t blocks = (w.shape.cols + 31) / 32, step = in.rows > kGroup / 2 ? kStep : blocks;
+void multiply_expert(const Scratch& scratch, const Operand& w, const std::byte* data, int64_t first,
+                     int n_strips, const ExpertInput<V>& in, BlockResult<V>& result) {
   for (int s = 0; s < n_strips; ++s)
     for (int i = 0; i < in.rows; ++i) result.acc[s][i] = V::zero();
-  Formats::with(w.format, [&]<class Stored>(Stored) {
-    using F = TilesOf<Stored>;
-    const size_t bytes = bytes_of_strip<F>(w.shape.cols);
-    for (int64_t from = 0; from < blocks; from += step)
-      strips_times<V, F>(data + first * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, in.groups, in.n_groups,
-                         result.acc[0]);
-  });
+  const int64_t blocks = (w.shape.cols + 31) / 32;
+  multiply_strips<V>(scratch, w, data, first, n_strips, in.rows > kGroup / 2 ? kStep : blocks,
+                     in.groups, in.n_groups, result);
 }
 
 template <class V>
@@ -171,7 +165,7 @@ struct CpuKernel<ExpertMatMul, V> {
         const ExpertInput<V> in(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          multiply_expert<V>(a.in[1], weights, s, n_strips, in, result);
+          multiply_expert<V>(scratch, a.in[1], weights, s, n_strips, in, result);
           for (int k = 0; k < n_strips; ++k)
             for (int i = 0; i < n; ++i) {
               typename V::F y = result.acc[k][i];
@@ -214,8 +208,8 @@ struct CpuKernel<GatedExpertMatMul, V> {
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
           prefetch_start(a.in[2], up + s * bytes);
-          multiply_expert<V>(a.in[1], gate, s, n_strips, in, result[0]);
-          multiply_expert<V>(a.in[2], up, s, n_strips, in, result[1]);
+          multiply_expert<V>(scratch, a.in[1], gate, s, n_strips, in, result[0]);
+          multiply_expert<V>(scratch, a.in[2], up, s, n_strips, in, result[1]);
           for (int k = 0; k < n_strips && op.bias; ++k)
             for (int i = 0; i < n; ++i)
               for (int w = 0; w < 2; ++w)

@@ -2,8 +2,15 @@
 #include "ggml-like-tensor/cpu/table.h"
 
 namespace chaski {
+namespace {
+
+struct FormatsWithLookups {
+  template <class F>
+  static constexpr bool value = kLooksUpBytes<F>;
+};
+
+}  // namespace
+
 extern const Backend kBackend_avx512vbmi;
-// Only ops whose dot products use weights from a codebook.
-const Backend kBackend_avx512vbmi =
-    backend_of<Avx512Lanes<true, true>, MatMul, GatedMatMul, ExpertMatMul, GatedExpertMatMul>();
+const Backend kBackend_avx512vbmi = formats_of<Avx512Lanes<true, true>, FormatsWithLookups>();
 }  // namespace chaski

@@ -3,8 +3,5 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vnni;
-// Only ops with dot products.
-const Backend kBackend_avx512vnni =
-    backend_of<Avx512Lanes<true, false>, MatMul, GatedMatMul, ExpertMatMul, GatedExpertMatMul,
-               Attention, LightningIndex, SparseAttention>();
+const Backend kBackend_avx512vnni = formats_of<Avx512Lanes<true, false>, FormatsOfBlocks>();
 }  // namespace chaski

@@ -13,8 +13,5 @@ struct Vpdpbusd {
 }  // namespace
 
 extern const Backend kBackend_avxvnni;
-// Only ops with dot products.
-const Backend kBackend_avxvnni =
-    backend_of<AvxVnniLanes<Vpdpbusd>, MatMul, GatedMatMul, HeadMatMul, ExpertMatMul,
-               GatedExpertMatMul, Attention, LightningIndex, SparseAttention>();
+const Backend kBackend_avxvnni = formats_of<AvxVnniLanes<Vpdpbusd>, FormatsOfBlocks>();
 }  // namespace chaski

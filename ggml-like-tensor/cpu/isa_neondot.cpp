@@ -3,8 +3,5 @@
 
 namespace chaski {
 extern const Backend kBackend_neondot;
-// Only ops with dot products.
-const Backend kBackend_neondot =
-    backend_of<NeonDotLanes, MatMul, GatedMatMul, HeadMatMul, ExpertMatMul, GatedExpertMatMul,
-               Attention, LightningIndex, SparseAttention>();
+const Backend kBackend_neondot = formats_of<NeonDotLanes, FormatsOfBlocks>();
 }  // namespace chaski

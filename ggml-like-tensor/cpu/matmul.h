@@ -25,21 +25,29 @@ struct BlockResult {
   typename V::F acc[kStrips][kTokens];
 };
 
-// strip_bytes() of F, but always inlined: a copy could leak this object's instruction set into
-// other objects.
-template <class F>
-inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
-  return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
+// Multiplies n_strips of `strips`, from `first` on, with the kernel of their format, `step` blocks
+// of columns at a time.
+template <class V>
+void multiply_strips(const Scratch& scratch, const Operand& w, const std::byte* strips,
+                     int64_t first, int n_strips, int64_t step, const GroupInput* groups,
+                     int n_groups, BlockResult<V>& out) {
+  const auto times = scratch.formats[int(w.format)].strips_times;
+  const size_t bytes = strip_bytes(w.format, w.shape.cols);
+  const int64_t blocks = (w.shape.cols + 31) / 32;
+  for (int64_t from = 0; from < blocks; from += step)
+    times(strips + first * int64_t(bytes), bytes, n_strips, from,
+          from + step < blocks ? from + step : blocks, groups, n_groups,
+          reinterpret_cast<float*>(out.acc));
 }
 
 // Multiplies up to kGroupsAtOnce groups of tokens, from token `first` on. `head`: which slice of x,
 // as wide as the weight.
 template <class V>
-void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
-                    int64_t first, BlockResult<V>& out, int64_t head = 0) {
+void multiply_block(const Scratch& scratch, const Operand& w, int64_t first_strip, int n_strips,
+                    const OpArgs& a, int64_t first, BlockResult<V>& out, int64_t head = 0) {
   const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
   const int64_t step = rows > kGroup ? kStep : blocks;
-  GroupInput<V> groups[kGroupsAtOnce<V>];
+  GroupInput groups[kGroupsAtOnce<V>];
   int n_groups = 0;
   for (int64_t t = first; t < rows && n_groups < kGroupsAtOnce<V>; t += kGroup, ++n_groups) {
     const int64_t g = t / kGroup, width = rows - t < kGroup ? rows - t : kGroup;
@@ -49,13 +57,7 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
     for (int s = 0; s < n_strips; ++s)
       for (int n = 0; n < width; ++n) out.acc[s][n_groups * kGroup + n] = V::zero();
   }
-  Formats::with(w.format, [&]<class Stored>(Stored) {
-    using F = TilesOf<Stored>;
-    const size_t bytes = bytes_of_strip<F>(cols);
-    for (int64_t from = 0; from < blocks; from += step)
-      strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
-                         from + step < blocks ? from + step : blocks, groups, n_groups, out.acc[0]);
-  });
+  multiply_strips<V>(scratch, w, w.bytes(), first_strip, n_strips, step, groups, n_groups, out);
 }
 // Calls f(first, end) for the tokens that multiply_block() multiplies at once.
 template <class V, class Fn>
@@ -100,16 +102,16 @@ struct CpuKernel<MatMul, V> {
       const int64_t end =
           last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
       for (int64_t s = from; s < end; s += kStrips)
-        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips),
-              *reinterpret_cast<BlockResult<V>*>(scratch.own));
+        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), scratch);
     }
   }
   static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips,
-                    BlockResult<V>& result) {
+                    const Scratch& scratch) {
+    auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
     const Operand& w = a.in[1 + i];
     const float* bias = op.bias ? a.in[1 + op.weights + i].floats() : nullptr;
     each_tokens<V>(a, [&](int64_t first, int64_t end) {
-      multiply_block<V>(w, first_strip, n_strips, a, first, result);
+      multiply_block<V>(scratch, w, first_strip, n_strips, a, first, result);
       for (int64_t t = first; t < end; ++t)
         for (int s = 0; s < n_strips; ++s) {
           const int64_t row = (first_strip + s) * kStrip,
@@ -140,7 +142,7 @@ struct CpuKernel<HeadMatMul, V> {
       next = s + kStrips < end ? s + kStrips : end;
       next = next < last ? next : last;
       each_tokens<V>(a, [&](int64_t from, int64_t to) {
-        multiply_block<V>(a.in[1], s, int(next - s), a, from, result, head);
+        multiply_block<V>(scratch, a.in[1], s, int(next - s), a, from, result, head);
         for (int64_t t = from; t < to; ++t)
           for (int64_t k = s; k < next; ++k)
             V::store(a.out[0].out_row(t) + k * kStrip, result.acc[k - s][t - from]);
@@ -169,8 +171,8 @@ struct CpuKernel<GatedMatMul, V> {
     for (int64_t u = first; u < last; ++u)
       each_tokens<V>(a, [&](int64_t from, int64_t to) {
         const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);
-        multiply_block<V>(a.in[1], 2 * u, n_strips, a, from, result[0]);
-        multiply_block<V>(a.in[2], 2 * u, n_strips, a, from, result[1]);
+        multiply_block<V>(scratch, a.in[1], 2 * u, n_strips, a, from, result[0]);
+        multiply_block<V>(scratch, a.in[2], 2 * u, n_strips, a, from, result[1]);
         finish(op, a, u, from, to, n_strips, result);
       });
   }

@@ -74,18 +74,14 @@ __attribute__((noinline)) int64_t fma_peak(int64_t rounds) {
 }
 
 // Returns the operations done; a multiplication and an addition count as two.
-template <class V>
-int64_t peak(Format format, int64_t rounds) {
-  int64_t done = 0;
-  Formats::with(format, [&]<class F>(F) {
-    if constexpr (F::kFloat)
-      done = fma_peak<V>(rounds);
-    else if constexpr (kManyAtOnce<V>)
-      done = half_dot_peak<V, F::kDot>(8 * rounds);
-    else
-      done = dot_peak<V, F::kDot>(rounds);
-  });
-  return done;
+template <class V, class F>
+int64_t peak(int64_t rounds) {
+  if constexpr (F::kFloat)
+    return fma_peak<V>(rounds);
+  else if constexpr (kManyAtOnce<V>)
+    return half_dot_peak<V, F::kDot>(8 * rounds);
+  else
+    return dot_peak<V, F::kDot>(rounds);
 }
 
 }  // namespace

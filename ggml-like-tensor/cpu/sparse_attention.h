@@ -30,7 +30,7 @@ struct CpuKernel<LightningIndex, V> {
   static void run(const LightningIndex& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
     const Attention plain = op.attention();
-    const typename Plain::Work w = Plain::work(plain, a, scratch.own);
+    const typename Plain::Work w = Plain::work(plain, a, scratch.own, scratch.formats);
     auto* const own = reinterpret_cast<float*>(scratch.own + Plain::scratch(plain, a));
     const int64_t of_token = by_chunks(a) ? Plain::chunks(a) : 1;
     for (int64_t u = first; u < last; ++u) {
@@ -109,7 +109,7 @@ struct CpuKernel<SparseAttention, V> {
                   const Scratch& scratch) {
     const Attention plain = op.attention();
     std::byte* const memory = scratch.own + chunk_bytes(op, a);
-    const Work w = Plain::work(plain, a, memory);
+    const Work w = Plain::work(plain, a, memory, scratch.formats);
     auto* const totals = reinterpret_cast<float*>(memory + Plain::scratch(plain, a));
     const int64_t of_token = units_of_token(op, a), of_head = of_token / op.kv.heads;
     for (int64_t u = first; u < last; ++u) {
@@ -141,7 +141,7 @@ struct CpuKernel<SparseAttention, V> {
       const int64_t at = c * kChunk, cells = n - at < kChunk ? n - at : kChunk;
       if (!op.chose_all(a, t)) op.gather(view, head, table, a.in[1].ints(t) + at, cells, chunk);
       const HeadPages pages = op.chose_all(a, t) ? HeadPages(view, head, table + at / kPage)
-                                                 : HeadPages(chunk, view.layout);
+                                                 : copied_pages(chunk, view.layout);
       each_block([&](const QueryBlock& b, const Work& w) {
         Plain::load_queries(plain, a, b, w);
         Plain::chunk_of_pages(plain, b, w, pages, c, 0, (cells + kPage - 1) / kPage * kPage);

@@ -9,6 +9,22 @@
 #include "quant/formats.h"
 
 namespace chaski {
+
+// Activations, n of them: quantized (acts, blocks `width` apart) or, for float formats, rows of x
+// (`cols` columns in all, `stride` apart).
+struct StripInput {
+  const Act* acts;
+  int64_t width;
+  const float* x;
+  int64_t stride, cols;
+};
+
+// The activations of one group, and their number.
+struct GroupInput {
+  StripInput in;
+  int n;
+};
+
 namespace {
 
 // Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
@@ -264,28 +280,11 @@ inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   piece.template operator()<1>();
 }
 
-// Activations, n of them: quantized (acts, blocks `width` apart) or, for float formats, rows of x
-// (`cols` columns in all, `stride` apart).
-template <class V>
-struct StripInput {
-  const Act* acts;
-  int64_t width;
-  const float* x;
-  int64_t stride, cols;
-};
-
-// The activations of one group, and their number.
-template <class V>
-struct GroupInput {
-  StripInput<V> in;
-  int n;
-};
-
 // Adds 32-column blocks [from, to) of a strip, in two steps, times the n activations of each group
 // to its part of acc, which has kGroup sums.
 template <class V, class Fmt>
 inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
-                               const GroupInput<V>* groups, int n_groups, typename V::F* acc) {
+                               const GroupInput* groups, int n_groups, typename V::F* acc) {
   constexpr int kBytes = int(sizeof(typename Fmt::Tile)) * 32 / Fmt::kBlock;
   const char* tiles = reinterpret_cast<const char*>(StripOf<Fmt>(strip).tiles());
   Panel<V> panels[kPanels<V>];
@@ -294,7 +293,7 @@ inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
     unpack_blocks<V, Fmt>(strip, b, end, panels);
     NextBlocks next{tiles + end * kBytes, kBytes};
     for (int g = 0; g < n_groups; ++g) {
-      const StripInput<V>& in = groups[g].in;
+      const StripInput& in = groups[g].in;
       in_pieces<V, V::kWide ? 8 : 4>(groups[g].n, [&]<int N>(int i) {
         panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width, next,
                                       acc + g * kGroup + i);
@@ -306,7 +305,7 @@ inline void strip_in_two_steps(const void* strip, int64_t from, int64_t to,
 
 // Adds 32-column blocks [from, to) of a strip times n activations to acc[0..n).
 template <class V, class Fmt>
-inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput<V>& in, int n,
+inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput& in, int n,
                         typename V::F* acc) {
   if constexpr (Fmt::kFloat) {
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
@@ -320,7 +319,7 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
       return in_pieces<V, 4>(n, [&]<int N>(int i) {
         int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
       });
-    const GroupInput<V> group{in, n};
+    const GroupInput group{in, n};
     strip_in_two_steps<V, Fmt>(strip, from, to, &group, 1, acc);
   } else {
     in_pieces<V, V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
@@ -337,23 +336,23 @@ constexpr int kGroupsAtOnce = kManyAtOnce<V> ? 4 : 1;
 // The same for several groups, each with kGroup sums.
 template <class V, class Fmt>
 inline void strip_times_groups(const void* strip, int64_t from, int64_t to,
-                               const GroupInput<V>* groups, int n_groups, typename V::F* acc) {
+                               const GroupInput* groups, int n_groups, typename V::F* acc) {
   if constexpr (!Fmt::kFloat && kManyAtOnce<V>)
     if (n_groups > 1) return strip_in_two_steps<V, Fmt>(strip, from, to, groups, n_groups, acc);
   for (int g = 0; g < n_groups; ++g)
     strip_times<V, Fmt>(strip, from, to, groups[g].in, groups[g].n, acc + g * kGroup);
 }
 
-// strip_times_groups for n_strips strips that are `bytes` apart; acc is [strip][kGroupsAtOnce]
-// [kGroup].
+// strip_times_groups for n_strips strips that are `bytes` apart; sums are [strip][kGroupsAtOnce]
+// [kGroup] of 16 lanes.
 template <class V, class Fmt>
-inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from,
-                         int64_t to, const GroupInput<V>* groups, int n_groups,
-                         typename V::F* acc) {
+void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to,
+                  const GroupInput* groups, int n_groups, float* sums) {
   constexpr int kSums = kGroupsAtOnce<V> * kGroup;
+  auto* const acc = reinterpret_cast<typename V::F*>(sums);
   int s = 0;
   if constexpr (Fmt::kFloat && V::kWide) {
-    const StripInput<V>& in = groups[0].in;
+    const StripInput& in = groups[0].in;
     const int n = groups[0].n;
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     for (; n >= 4 && s + 2 <= n_strips; s += 2)

@@ -31,23 +31,50 @@ constexpr KernelEntry entry() {
   };
 }
 
-template <class V, class... Own>
-struct Kernels {
-  template <class Op>
-  static constexpr KernelEntry own() {
-    if constexpr (sizeof...(Own) == 0 || (std::is_same_v<Op, Own> || ...)) return entry<Op, V>();
+template <class V, class F>
+constexpr FormatKernels format_kernels() {
+  FormatKernels k{strips_times<V, TilesOf<F>>, nullptr, peak<V, F>};
+  if constexpr (KvFormats::has<F>) k.weigh_values = weigh_values<V, F>;
+  return k;
+}
+
+template <class V, class Own>
+struct Tables {
+  template <class... Op>
+  static constexpr Backend of_ops(OpList<Op...>) {
+    return {V::kName, {entry<Op, V>()...}, {}};
+  }
+  template <class F>
+  static constexpr FormatKernels own() {
+    if constexpr (Own::template value<F>) return format_kernels<V, F>();
     return {};
   }
-  template <class... Op>
-  static constexpr Backend over(OpList<Op...>) {
-    return {V::kName, {own<Op>()...}, peak<V>};
+  template <class... F>
+  static constexpr Backend with_formats(Backend ops, FormatList<F...>) {
+    ((ops.formats[int(F::kFormat)] = own<F>()), ...);
+    return ops;
   }
 };
-// If ops are named, only these have kernels: the ops that gain from these Lanes. backends.cpp takes
-// the others from the instruction set below.
-template <class V, class... Own>
+
+struct AllFormats {
+  template <class F>
+  static constexpr bool value = true;
+};
+// The formats whose products are of bytes.
+struct FormatsOfBlocks {
+  template <class F>
+  static constexpr bool value = !F::kFloat;
+};
+
+template <class V>
 constexpr Backend backend_of() {
-  return Kernels<V, Own...>::over(Ops{});
+  return Tables<V, AllFormats>::with_formats(Tables<V, AllFormats>::of_ops(Ops{}), Formats{});
+}
+// The kernels of the formats that gain from these Lanes. backends.cpp takes the others, and those
+// of ops, from the instruction set below, whose sums and groups must have the same size.
+template <class V, class Own>
+constexpr Backend formats_of() {
+  return Tables<V, Own>::with_formats({V::kName, {}, {}}, Formats{});
 }
 
 }  // namespace

@@ -22,8 +22,6 @@
 #include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
-namespace {
-
 // One state's keys and values of one KV head in the pages of a table, with the addresses computed
 // once.
 struct HeadPages {
@@ -34,24 +32,13 @@ struct HeadPages {
   int v_inside_k;  // number of channels that values share with the keys, or 0
   bool floats;
   const int32_t* table;
-  static constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                       8, 9, 10, 11, 12, 13, 14, 15};
 
-  HeadPages(const KvView& kv, int head, const int32_t* table)
-      : first(kv.keys(head, 0)),
-        group_bytes(kv.group_bytes),
-        k_bytes(kv.layout.k_bytes()),
-        v_bytes(kv.layout.v_bytes()),
-        format(kv.layout.format),
-        k_cols(kv.layout.k_cols()),
-        v_cols(kv.layout.v_cols()),
-        v_inside_k(kv.layout.v_inside_k ? kv.layout.v_dim : 0),
-        floats(!kv.layout.blocks()),
-        table(table) {}
-  // For pages that are copies of one chunk; all keys come first.
-  HeadPages(const std::byte* chunk, const KvLayout& l)
-      : first(chunk),
-        group_bytes(0),
+  [[gnu::always_inline]] HeadPages(const KvView& kv, int head, const int32_t* table)
+      : HeadPages(kv.keys(head, 0), kv.layout, kv.group_bytes, table) {}
+  [[gnu::always_inline]] HeadPages(const std::byte* first, const KvLayout& l, size_t group_bytes,
+                                   const int32_t* table)
+      : first(first),
+        group_bytes(group_bytes),
         k_bytes(l.k_bytes()),
         v_bytes(l.v_bytes()),
         format(l.format),
@@ -59,11 +46,11 @@ struct HeadPages {
         v_cols(l.v_cols()),
         v_inside_k(l.v_inside_k ? l.v_dim : 0),
         floats(!l.blocks()),
-        table(kInOrder) {}
-  const std::byte* keys(int64_t page) const {
+        table(table) {}
+  [[gnu::always_inline]] const std::byte* keys(int64_t page) const {
     return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes;
   }
-  const std::byte* values(int64_t page) const {
+  [[gnu::always_inline]] const std::byte* values(int64_t page) const {
     return first + table[page] / kPageGroup * group_bytes + kPageGroup * k_bytes +
            table[page] % kPageGroup * v_bytes;
   }
@@ -77,6 +64,14 @@ struct Weighing {
   int64_t stride;
   const int32_t* more;  // by query: further positions after `high` that have weights
 };
+
+namespace {
+
+// Pages that are copies of one chunk; all keys come first.
+constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+inline HeadPages copied_pages(const std::byte* chunk, const KvLayout& l) {
+  return {chunk, l, 0, kInOrder};
+}
 
 // Calls fn(page, first slot, last slot) for the pages of low..high.
 template <class Fn>
@@ -458,18 +453,16 @@ inline __attribute__((always_inline)) bool weighs_unequal(const HeadPages& h) {
   return h.floats && h.v_inside_k == 0;
 }
 
-template <class V>
+template <class V, class F>
 void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
-  KvFormats::with(h.format, [&]<class F>(F) {
-    if constexpr (!F::kFloat)
-      h.v_inside_k > 0
-          ? in_pieces<V, 4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
-          : weigh_all_blocks<V, F>(h, w, queries);
-    else if (h.v_inside_k > 0)
-      weigh_all_keys<V, F>(h, w, queries);
-    else
-      weigh_all_floats<V, F>(h, w, queries);
-  });
+  if constexpr (!F::kFloat)
+    h.v_inside_k > 0
+        ? in_pieces<V, 4>(queries, [&]<int N>(int n0) { weigh_key_blocks<V, F, N>(h, w, n0); })
+        : weigh_all_blocks<V, F>(h, w, queries);
+  else if (h.v_inside_k > 0)
+    weigh_all_keys<V, F>(h, w, queries);
+  else
+    weigh_all_floats<V, F>(h, w, queries);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ struct ThreeBits {
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot{.offset = 64, .max = 127, .halves = true};
   using Tile = ThreeBitTile;
 

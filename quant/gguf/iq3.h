@@ -41,6 +41,7 @@ struct Iq3 {
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   using Tile = Iq3Tile;
 
   static int code(const auto& b, int i) {

@@ -24,6 +24,7 @@ struct IQ4_NL {
   static constexpr int kGguf = 20;
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
+  static constexpr bool kLooksUp = true;
   static constexpr uint32_t kTileLayout = 2;
   static constexpr DotKind kDot{.max = 255, .is_signed = true};
   struct Block {
@@ -66,6 +67,7 @@ struct IQ4_XS {
   static constexpr int kGguf = 23;
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot{.max = 255, .is_signed = true};
   struct Block {
     uint16_t d;

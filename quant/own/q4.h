@@ -66,6 +66,7 @@ struct ScaledNibbles {
 };
 
 struct Q4 : ScaledNibbles<1> {
+  static constexpr bool kLooksUp = true;
   static constexpr Format kFormat = Format::q4;
   static constexpr std::string_view kName = "q4";
   static constexpr DotKind kDot{.max = 63, .mins = true};

@@ -15,6 +15,7 @@
 namespace chaski {
 
 struct Q4H : ScaledNibbles<2> {
+  static constexpr bool kLooksUp = true;
   static constexpr Format kFormat = Format::q4h;
   static constexpr std::string_view kName = "q4h";
   static constexpr DotKind kDot{.max = 63, .mins = true, .halves = true};

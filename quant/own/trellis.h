@@ -40,6 +40,7 @@ struct Trellis {
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot{.max = 63, .mins = true};
 
   using RowHeader = uint16_t;  // unit, bfloat16

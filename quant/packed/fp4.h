@@ -25,6 +25,7 @@ struct MXFP4 {
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot{.offset = 16, .max = 31};
   struct Block {
     uint8_t e;
@@ -78,6 +79,7 @@ struct NVFP4 {
   static constexpr int kBlock = 64;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot{.offset = 16, .max = 31, .apart = true};
   struct Block {
     uint8_t scale[4];
@@ -136,6 +138,7 @@ struct NVFP4S {
   static constexpr int kBlock = 64;
   static constexpr bool kFloat = false;
   static constexpr bool kInTwoSteps = true;
+  static constexpr bool kLooksUp = true;
   static constexpr DotKind kDot = NVFP4::kDot;
   using RowHeader = float;  // the scale
   using Block = NVFP4::Block;

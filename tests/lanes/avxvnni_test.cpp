@@ -81,7 +81,7 @@ void check_ranges(Bytes& bytes) {
   for (std::byte& b : strip) b = std::byte(bytes.next() & 0xbf);
   std::vector<Act> acts(kBlocks * kTokens);
   for (Act& a : acts) fill_acts(bytes, a);
-  const StripInput<V> in{acts.data(), kTokens, nullptr, 0, 0};
+  const StripInput in{acts.data(), kTokens, nullptr, 0, 0};
   V::F whole[kTokens], parts[kTokens], alone;
   for (int n = 0; n < kTokens; ++n) whole[n] = parts[n] = V::zero();
   strip_times<V, F>(strip.data(), 0, kBlocks, in, kTokens, whole);
@@ -90,7 +90,7 @@ void check_ranges(Bytes& bytes) {
     strip_times<V, F>(strip.data(), ends[i], ends[i + 1], in, kTokens, parts);
   CHECK(std::memcmp(whole, parts, sizeof whole) == 0);
   for (int n = 0; n < kTokens; ++n) {
-    StripInput<V> one = in;
+    StripInput one = in;
     one.acts += n;
     alone = V::zero();
     for (int i = 0; i < 3; ++i)
