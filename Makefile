@@ -83,11 +83,11 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 # another's unit, because they read the same headers and have the same flags; a unit takes at most as long as the largest folder.
 # MODE=debug compiles each file by itself, which shows missing includes. Sanitized units stay small, because they take more memory.
 ifeq ($(MODE),release)
-WITH_engine/session      := engine/pages engine/passes engine/sampling/steps engine/sampling
+WITH_engine/session      := engine/pages engine/passes
 WITH_engine/requests     := engine/drafting
 WITH_engine/measure      := engine/loadtest
 WITH_engine/conversation := engine/text/jinja engine/grammar/schema
-WITH_engine/grammar      := engine/text engine/text/tokenizer
+WITH_engine/grammar      := engine/text engine/text/tokenizer engine/sampling/steps engine/sampling
 WITH_engine/shelf        := engine/machine
 WITH_main/flags          := main/terminal main
 WITH_models/import/hf    := models/import/tokenizer models/import models/import/gguf
@@ -157,7 +157,7 @@ SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp)
 SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
 SHIM_TEST_KERNELS := $(TEST_KERNELS:%=$(BUILD)/shim/%.o)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
-$(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-O1) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
+$(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-Og) -g1 $(SHIM) -fno-sanitize-address-use-after-scope -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
 
 # Slow ones first, so that all cores finish at about the same time.
@@ -173,7 +173,9 @@ $(SHIM_OBJ) $(SHIM_TEST_KERNELS) $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)): Ma
 
 all: $(BUILD)/chaski
 
-$(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
+# Units that take less than 11 CPU seconds come last, so that all cores finish at about the same time.
+SHORT    := $(filter %/absent.o %/mpi_link.o %/checksum_avx2.o %/cpu/unit.o %/shelf/unit.o %/main/serve/unit.o $(BUILD)/models/unit.o,$(MAIN_OBJ) $(LIB_OBJ))
+$(BUILD)/chaski: $(filter-out $(SHORT),$(filter %.cu.o,$(LIB_OBJ)) $(MAIN_OBJ) $(LIB_OBJ)) $(BUILD)/libchaski.a $(MAIN_OBJ)
 	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(EVENT) $(LIBS)
 	@echo "  LINK $@"; $(CUDA_NOTE)
 
@@ -219,7 +221,7 @@ FIRST_FOR := $(filter-out $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(IS
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/lanes/%,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
-QUICK_ROOMS := main models $(addprefix engine/,conversation drafting grammar/schema loadtest machine measure requests shelf text/jinja)
+QUICK_ROOMS := main models $(addprefix engine/,conversation drafting grammar/schema loadtest machine measure pages passes requests session shelf text/jinja)
 $(filter $(QUICK_ROOMS:%=$(BUILD)/%/%),$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.
