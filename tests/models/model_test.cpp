@@ -125,6 +125,39 @@ TEST_CASE("model: Hugging Face folders, every feature") {
   CHECK(n >= 10);
 }
 
+// Layers that remember in a fixed space, at the lengths around which other programs' chunks end.
+TEST_CASE("model: recurrent layers after texts of 1 to 1000 tokens") {
+  int n = 0;
+  for (const std::string& file : golden_models()) {
+    const std::string folder =
+        file.ends_with(".gguf") ? std::filesystem::path(file).parent_path().string() : file;
+    if (!std::filesystem::exists(folder + "/lengths.json")) continue;
+    CAPTURE(folder);
+    const auto told = nlohmann::json::parse(read_file(folder + "/lengths.json"));
+    const auto tokens = told["tokens"].get<std::vector<TokenId>>();
+    const std::string bytes = read_file(folder + "/lengths.f32");
+    std::vector<float> want(bytes.size() / 4);
+    std::memcpy(want.data(), bytes.data(), bytes.size());
+    REQUIRE(want.size() == told["lengths"].size() * told["vocab"].get<size_t>());
+    EngineOptions o;
+    o.model = file, o.kv = Format::f32, o.context = told["context"];
+    const auto engine = Engine::open(o);
+    double worst = 0, most = 0;
+    size_t at = 0;
+    for (const size_t length : told["lengths"].get<std::vector<size_t>>()) {
+      for (const float got : engine->session()->extend(std::span(tokens).first(length), 1)) {
+        worst = std::max(worst, std::fabs(double(got) - double(want[at])));
+        most = std::max(most, std::fabs(double(want[at++])));
+      }
+    }
+    CHECK(at == want.size());
+    MESSAGE(folder << ": max error / max logit " << worst / most);
+    CHECK(worst / most <= 1e-4);
+    ++n;
+  }
+  CHECK(n >= 22);
+}
+
 TEST_CASE("model: rope scaling by option, contexts beyond the model's own") {
   EngineOptions o;
   o.model = golden("models/llama_rope_linear");
