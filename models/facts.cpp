@@ -175,7 +175,6 @@ Slots::Slot& Slots::Slot::of_experts(int64_t n, int64_t k) {
   return experts = gguf_planes = n, chosen = k, as(Role::experts);
 }
 Slots::Slot& Slots::Slot::optional() { return is_optional = true, *this; }
-Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
 Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n == rows ? 0 : n, *this; }
 Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
@@ -202,6 +201,11 @@ Projection projection_of(std::string_view name) {
          : name == "attn_kv_b"   ? Projection::values
          : name == "attn_output" ? Projection::outputs
                                  : Projection::other;
+}
+
+// The spelling of a name that does not end in ".weight" (models/import/gguf/gguf_names.h).
+std::string bare_gguf_name(const std::string& ours) {
+  return "gguf.blk." + ours.substr(std::string_view("layer.").size());
 }
 
 }  // namespace
@@ -236,12 +240,13 @@ std::vector<TensorSlot> Slots::all() const {
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
     weight.weight = &s.member->weight, weight.projection = projection_of(s.gguf);
     weight.experts = s.experts, weight.chosen = s.chosen;
-    weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
+    weight.hf_less = s.hf_less, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
     weight.hf_minus_exp = s.hf_minus_exp;
     weight.hf_constant = s.hf_constant;
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
+    if (s.gguf_bare) weight.gguf = bare_gguf_name(weight.gguf);
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
     if (!s.hf_else.empty()) weight.hf_else = s.hf_layer + s.hf_else + ".weight";
     weight.gguf_else_order = s.gguf_else_order;

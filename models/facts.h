@@ -329,7 +329,7 @@ struct TensorSlot {
   int64_t experts = 1, chosen = 1;  // Role::experts: how many, and how many of them a token reads
   Projection projection = Projection::other;
   bool optional = false;
-  bool hf_less_one = false;
+  float hf_less = 0;
   // Rows in the Hugging Face file if those are fewer; our further rows repeat its first. 0: equal.
   int64_t hf_rows = 0;
   bool hf_unit_rows = false, hf_ternary = false, hf_minus_exp = false;
@@ -355,13 +355,14 @@ class Slots {
     Role role = Role::matmul;
     int64_t experts = 1, chosen = 1;
     bool is_optional = false;
-    bool hf_less_one = false, hf_bare = false, hf_minus_exp = false;
+    float hf_less = 0;
+    bool hf_bare = false, hf_minus_exp = false;
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
     std::optional<float> hf_constant;
     std::string gguf_else, hf_else;
     int64_t gguf_planes = 0;
-    bool gguf_always = false;
+    bool gguf_always = false, gguf_bare = false;
     RowOrder gguf_order, hf_order, gguf_else_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
@@ -370,8 +371,10 @@ class Slots {
     Slot& with(Bias b);
     Slot& as(Role r);
     Slot& optional();
-    Slot& less_one_in_hf();  // a vector: Hugging Face files store x for our 1 + x
-    Slot& bare_in_hf();      // its Hugging Face name does not end in ".weight"
+    // A vector: Hugging Face files store x for our x + `by`.
+    Slot& less_in_hf(float by) { return hf_less = by, *this; }
+    Slot& less_one_in_hf() { return less_in_hf(1); }
+    Slot& bare_in_hf();  // its Hugging Face name does not end in ".weight"
     // A vector: Hugging Face files store x for our -e^x.
     Slot& minus_exp_in_hf() { return hf_minus_exp = true, *this; }
     // The Hugging Face matrix may have fewer rows; our further rows repeat its first.
@@ -395,6 +398,8 @@ class Slots {
     Slot& or_one_by_one_in_hf(std::string name) { return hf_else = std::move(name), *this; }
     // The GGUF tensor has three dimensions, of which the last is `n`.
     Slot& planes_in_gguf(int64_t n) { return gguf_planes = n, *this; }
+    // Its GGUF name does not end in ".weight".
+    Slot& bare_in_gguf() { return gguf_bare = true, *this; }
     Slot& always_in_gguf() { return gguf_always = true, *this; }  // a head: else the token table
   };
 

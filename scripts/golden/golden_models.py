@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import golden_gguf
 import golden_gguf_gpt
+import golden_plamo2
 import golden_recurrent
 import golden_rwkv
 import golden_shelf
@@ -346,7 +347,9 @@ MODELS = {
 
 MODELS |= golden_recurrent.MODELS
 MODELS |= dict.fromkeys(golden_shelf.MODELS)
-MODELS |= dict.fromkeys(golden_rwkv.MODELS)
+OWN_TWINS = (golden_rwkv, golden_plamo2)
+for own_twin in OWN_TWINS:
+    MODELS |= dict.fromkeys(own_twin.MODELS)
 
 # Session lengths that differ from the model's context.
 CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60, "phimoe": 64}
@@ -364,24 +367,25 @@ def write_shelf_model(out, name):
     write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
 
 
-def write_rwkv(out, name):
-    what, config, n_tokens = golden_rwkv.MODELS[name]
+def write_own_twin(out, name, twin):
+    """A model that a module of ours computes in numpy."""
+    what, config, n_tokens = twin.MODELS[name]
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    weights, tokens = golden_rwkv.weights_of(name), some_tokens(name, n_tokens, config["vocab_size"])
-    if config["model_type"] == "rwkv7":
+    weights, tokens = twin.weights_of(name), some_tokens(name, n_tokens, config["vocab_size"])
+    if stored := twin.folder_weights(name, weights):
         write_json(folder / "config.json", config)
-        stored = {k: torch.from_numpy(w.copy()) for k, w in golden_rwkv.folder_weights(weights).items()}
+        stored = {k: torch.from_numpy(w.copy()) for k, w in stored.items()}
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    if config["head_dim"] == 64:  # GGUF files mean the epsilon of such heads
-        golden_rwkv.write_gguf(folder / "model.gguf", name, weights)
-    logits, in_f32 = (golden_rwkv.logits(name, weights, tokens, dtype) for dtype in (np.float64, np.float32))
+    twin.write_gguf(folder / "model.gguf", name, weights)
+    logits, in_f32 = (twin.logits(name, weights, tokens, dtype) for dtype in (np.float64, np.float32))
     store_golden(folder / "golden.json", folder / "logits.f32", logits, in_f32, tokens, what)
 
 
 def write_random_model(out, name):
-    if name in golden_rwkv.MODELS:
-        return write_rwkv(out, name)
+    for twin in OWN_TWINS:
+        if name in twin.MODELS:
+            return write_own_twin(out, name, twin)
     if name in golden_shelf.MODELS:
         return write_shelf_model(out, name)
     what, config, dtype, n_tokens, change = MODELS[name]

@@ -184,7 +184,10 @@ def folder_name(name):
     return f"model.layers.{i}.{own}"
 
 
-def folder_weights(weights):
+def folder_weights(name, weights):
+    """None: there is no folder."""
+    if MODELS[name][1]["model_type"] == "rwkv6":
+        return None
     return {folder_name(k): w[None, None] if ".x_" in k else w for k, w in weights.items()}
 
 
@@ -199,6 +202,8 @@ GGUF_6 = {"u": "time_mix_first", "w0": "time_mix_decay", "w1": "time_mix_decay_w
 
 def write_gguf(path, name, weights):
     c = MODELS[name][1]
+    if c["head_dim"] != 64:  # GGUF files mean the epsilon of such heads
+        return
     is_7, n = c["model_type"] == "rwkv7", c["num_hidden_layers"]
     writer = gguf.GGUFWriter(path, name)
     writer.add_context_length(1048576), writer.add_embedding_length(c["hidden_size"]), writer.add_block_count(n)

@@ -175,7 +175,9 @@ bool is_not_read(const std::string& key) {
       // types and token ids, for loading and for the tokenizer
       "model_type", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
       // a stored head is used, whatever this says
-      "tie_word_embeddings"};
+      "tie_word_embeddings",
+      // how many tokens PLaMo 2's kernels compute at once
+      "mamba_chunk_size"};
   return names.count(key) > 0;
 }
 

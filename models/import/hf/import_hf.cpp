@@ -339,7 +339,8 @@ class HfImport {
       }
       source_.tensors.push_back(
           tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
-      if (slot.hf_less_one) change(source_.tensors.back(), [](float x) { return x + 1; });
+      if (const float less = slot.hf_less; less != 0)
+        change(source_.tensors.back(), [less](float x) { return x + less; });
       if (slot.hf_minus_exp)
         change(source_.tensors.back(), [](float x) { return float(-std::exp(double(x))); });
       if (slot.hf_unit_rows && matrix)
@@ -467,7 +468,7 @@ class HfImport {
   }
 
   // Replaces every number of a vector by `of` it.
-  static void change(TensorSource& vector, float (*of)(float)) {
+  static void change(TensorSource& vector, const std::function<float(float)>& of) {
     vector.read = [read = std::move(vector.read), n = vector.info.cols, of](
                       int64_t first, int64_t last, std::byte* dst) {
       read(first, last, dst);
