@@ -246,6 +246,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.hf_constant = s.hf_constant;
     weight.matrix_rows = s.matrix_rows;
     weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
+    weight.gguf_shape = s.gguf_shape;
     if (s.gguf_bare) weight.gguf = bare_gguf_name(weight.gguf);
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
     if (!s.hf_else.empty()) weight.hf_else = s.hf_layer + s.hf_else + ".weight";

@@ -337,7 +337,8 @@ struct TensorSlot {
   int64_t matrix_rows = 1;
   std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling
   RowOrder gguf_else_order;
-  int64_t gguf_planes = 0;  // of a tensor with three dimensions in a GGUF file
+  int64_t gguf_planes = 0;          // of a tensor with three dimensions in a GGUF file
+  std::vector<int64_t> gguf_shape;  // its dimensions there, the columns first; empty: they follow
   bool gguf_always = false, not_in_gguf = false;
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
@@ -362,6 +363,7 @@ class Slots {
     std::optional<float> hf_constant;
     std::string gguf_else, hf_else;
     int64_t gguf_planes = 0;
+    std::vector<int64_t> gguf_shape;
     bool gguf_always = false, gguf_bare = false;
     RowOrder gguf_order, hf_order, gguf_else_order;
 
@@ -398,6 +400,8 @@ class Slots {
     Slot& or_one_by_one_in_hf(std::string name) { return hf_else = std::move(name), *this; }
     // The GGUF tensor has three dimensions, of which the last is `n`.
     Slot& planes_in_gguf(int64_t n) { return gguf_planes = n, *this; }
+    // The dimensions of the GGUF tensor, the columns first.
+    Slot& shape_in_gguf(std::vector<int64_t> shape) { return gguf_shape = std::move(shape), *this; }
     // Its GGUF name does not end in ".weight".
     Slot& bare_in_gguf() { return gguf_bare = true, *this; }
     Slot& always_in_gguf() { return gguf_always = true, *this; }  // a head: else the token table
@@ -423,6 +427,9 @@ class Slots {
   };
   std::vector<HfNumber> hf_numbers;
   std::vector<std::string> gguf_unread;  // GGUF tensors to ignore, in our spelling
+  // GGUF tensors that other readers expect and do not use, in our spelling. An import ignores them,
+  // and an export writes zeros.
+  std::vector<TensorInfo> gguf_unused;
   // Layers from this one on are ignored: they predict further tokens. -1: there are none.
   int64_t further_layers = -1;
   bool matmul_biases_in_gguf = true;  // GGUF files have a place for them

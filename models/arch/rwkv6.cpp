@@ -41,7 +41,8 @@ class Rwkv6 : public Rwkv {
       s.add(part_of.added, "time_mix_lerp" + end, 1, dim)
           .in_gguf("time_mix_lerp_fused", part(p * dim, kParts * dim))
           .or_in_gguf("time_mix_lerp" + end)
-          .matrix_of(kParts);
+          .matrix_of(kParts)
+          .shape_in_gguf({dim, 1, 1, kParts});
       s.add(part_of.down, "time_mix_w1" + end, mix_rank, dim)
           .in_gguf("time_mix_w1", part(p * mix_rank, kParts * mix_rank));
       s.add(part_of.up, "time_mix_w2" + end, dim, mix_rank)

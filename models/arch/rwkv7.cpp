@@ -34,9 +34,10 @@ class Rwkv7 : public Rwkv {
 
   void tensors(Slots& s) override {
     more.resize(size_t(n_layers));
-    // llama.cpp's converter writes them, but nothing reads them.
-    for (const char* n : {"0", "1", "2"})
-      s.gguf_unread.push_back(std::string("layer.0.time_mix_v") + n);
+    const std::string name = "layer.0.time_mix_v";
+    s.gguf_unused = {{name + "0", Format::f32, 1, dim},
+                     {name + "1", Format::f32, rate_rank, dim},
+                     {name + "2", Format::f32, dim, rate_rank}};
     Rwkv::tensors(s);
   }
   void time_slots(Slots& s, int64_t i) override {
@@ -47,7 +48,8 @@ class Rwkv7 : public Rwkv {
           .in_hf(std::string("attn.x_") + letter)
           .bare_in_hf()
           .in_gguf("time_mix_lerp_fused", part(part_of * dim, 6 * dim))
-          .matrix_of(6);
+          .matrix_of(6)
+          .shape_in_gguf({dim, 1, 1, 6});
       ++part_of;
     }
     const auto of = [&](LowRank& low, const std::string& letter, int64_t rank, bool adds) {
@@ -61,7 +63,11 @@ class Rwkv7 : public Rwkv {
     of(m.gate, "g", gate_rank, false);
     s.add(m.key_scale, "time_mix_k_k", 1, dim).in_hf("attn.k_k").bare_in_hf();
     s.add(m.key_rate, "time_mix_k_a", 1, dim).in_hf("attn.k_a").bare_in_hf();
-    s.add(w.bonus, "time_mix_r_k", 1, dim).in_hf("attn.r_k").bare_in_hf().matrix_of(wkv_heads());
+    s.add(w.bonus, "time_mix_r_k", 1, dim)
+        .in_hf("attn.r_k")
+        .bare_in_hf()
+        .matrix_of(wkv_heads())
+        .shape_in_gguf({dim});
   }
 
   ValueId time_mix(Graph& g, ValueId n, ValueId before, size_t i, ValueId& first) const override {

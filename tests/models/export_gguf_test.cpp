@@ -131,6 +131,15 @@ TEST_CASE("export/gguf in the shapes and under the names of other readers") {
   const ModelSource codeshell = import_model(Exported("codeshell").path());
   CHECK(values_of(tensor(codeshell, "output")) == values_of(tensor(codeshell, "token_embd")));
   CHECK(Exported("bitnet").has("bitnet.hidden_act"));
+  // RWKV 7's first layer has no values before it; llama.cpp expects their matrices all the same
+  const Exported rwkv7("rwkv7");
+  CHECK(rwkv7.dimensions("blk.0.time_mix_v0.weight") == 1);
+  CHECK(rwkv7.dimensions("blk.0.time_mix_v1.weight") == 2);
+  CHECK(rwkv7.dimensions("blk.0.time_mix_v2.weight") == 2);
+  CHECK(rwkv7.dimensions("blk.0.time_mix_lerp_fused.weight") == 4);
+  CHECK(rwkv7.dimensions("blk.0.time_mix_r_k.weight") == 1);
+  CHECK(read_gguf(rwkv7.path()).tensors.size() ==
+        read_gguf(golden("models/rwkv7/model.gguf")).tensors.size());
   // models with experts have a name of their own
   CHECK(Exported("nemotron_h_moe").integer("nemotron_h_moe.expert_count") == 8);
   CHECK(Exported("nemotron_h_moe").has("nemotron_h_moe.attention.layer_norm_epsilon"));

@@ -202,23 +202,34 @@ void expect_known_values(const ModelSource& source) {
   }
 }
 
-// GGUF tensors that are metadata in chaski.
-using Made = std::vector<std::pair<std::string, std::vector<float>>>;
-Made made_tensors(const ModelSource& source) {
+// GGUF tensors that chaski does not have: they are metadata, or nothing reads them.
+struct Made {
+  TensorInfo info;
+  std::vector<float> numbers;
+};
+std::vector<Made> made_tensors(const ModelSource& source) {
   const std::string method = source.meta.str("model.rope_scaling", "none");
-  Made made;
+  std::vector<Made> made;
+  const auto add = [&](const std::string& name, std::vector<float> row) {
+    made.push_back({{name, Format::f32, 1, int64_t(row.size())}, std::move(row)});
+  };
   if (method == "llama3" && !source.find("rope_freqs"))
-    made.emplace_back("rope_freqs", llama3_divisors(source.meta));
+    add("rope_freqs", llama3_divisors(source.meta));
   if (const int64_t dim = source.meta.integer("model.rope_dim", 0),
       turned = source.meta.integer("model.rope_turned", dim);
       turned < dim && !source.find("rope_freqs"))
-    made.emplace_back("rope_freqs", divisors_of_part(turned, dim));
+    add("rope_freqs", divisors_of_part(turned, dim));
   if (method == "longrope")
     for (const char* length : {"short", "long"}) {
       const auto& list = source.meta.floats(fmt::format("model.rope_{}_factors", length));
-      made.emplace_back(fmt::format("rope_factors_{}", length),
-                        std::vector<float>(list.begin(), list.end()));
+      add(fmt::format("rope_factors_{}", length), std::vector<float>(list.begin(), list.end()));
     }
+  if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture"))) {
+    Slots facts;
+    model_of(source.meta)->tensors(facts);
+    for (const TensorInfo& t : facts.gguf_unused)
+      made.push_back({t, std::vector<float>(size_t(t.rows * t.cols))});
+  }
   return made;
 }
 
@@ -282,7 +293,7 @@ class GgufWriter {
   void run() {
     write_header();
     for (auto& t : tensors_) write_tensor(t);
-    for (auto& [name, numbers] : made_) pad(), file_.write(std::as_bytes(std::span(numbers)));
+    for (auto& m : made_) pad(), file_.write(std::as_bytes(std::span(m.numbers)));
     pad();
     file_.commit();
   }
@@ -300,8 +311,7 @@ class GgufWriter {
       append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
     uint64_t offset = 0;
     for (auto& t : tensors_) append_entry(out, t.info, offset);
-    for (auto& [name, numbers] : made_)
-      append_entry(out, {name, Format::f32, 1, static_cast<int64_t>(numbers.size())}, offset);
+    for (auto& m : made_) append_entry(out, m.info, offset);
     file_.write(std::as_bytes(std::span(out)));
     pad();
   }
@@ -310,10 +320,12 @@ class GgufWriter {
     append_text(out, gguf_tensor_name(t.name));
     const int64_t vectors = matrix_rows(t.name), rows = t.tiled() ? t.rows : vectors;
     const int64_t planes = planes_of(t.name);
-    append<uint32_t>(out, planes > 0 ? 3 : rows > 1 ? 2 : 1);
-    append<uint64_t>(out, rows > 1 && !t.tiled() ? t.cols / rows : t.cols);
-    if (rows > 1) append<uint64_t>(out, planes > 0 ? rows / planes : rows);
-    if (planes > 0) append<uint64_t>(out, planes);
+    std::vector<int64_t> shape{rows > 1 && !t.tiled() ? t.cols / rows : t.cols};
+    if (rows > 1) shape.push_back(planes > 0 ? rows / planes : rows);
+    if (planes > 0) shape.push_back(planes);
+    if (const auto own = shapes_.find(t.name); own != shapes_.end()) shape = own->second;
+    append<uint32_t>(out, uint32_t(shape.size()));
+    for (const int64_t n : shape) append<uint64_t>(out, uint64_t(n));
     append<uint32_t>(out, info(t.format).gguf_type);
     append<uint64_t>(out, offset);
     offset = aligned(offset + row_bytes(t.format, t.cols) * t.rows);
@@ -352,6 +364,7 @@ class GgufWriter {
       whole.name = slot->second.gguf;
       if (slot->second.gguf_planes > 0) planes_[whole.name] = slot->second.gguf_planes;
       vectors_[whole.name] = slot->second.matrix_rows;
+      if (!slot->second.gguf_shape.empty()) shapes_[whole.name] = slot->second.gguf_shape;
       if (order.whole > 0) (t.info.tiled() ? whole.rows : whole.cols) = order.whole;
       const auto [at, first] = begun.try_emplace(whole.name, tensors_.size());
       if (first) tensors_.push_back({whole, {}});
@@ -436,10 +449,11 @@ class GgufWriter {
   const ModelSource& source_;
   AtomicFile file_;
   std::map<std::string, Value> values_;
-  Made made_;
+  std::vector<Made> made_;
   SlotsByName slots_;
   // By names in the output: planes of a tensor, and rows of a vector that is stored as a matrix.
   std::unordered_map<std::string, int64_t> planes_, vectors_;
+  std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // that do not follow from these
   std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };

@@ -202,6 +202,7 @@ class GgufImport {
       slots_.emplace(other ? slot.gguf_else : slot.gguf, slot);
     }
     unread_.insert(facts.gguf_unread.begin(), facts.gguf_unread.end());
+    for (const TensorInfo& t : facts.gguf_unused) unread_.insert(t.name);
     if (next_layer_.empty()) further_layers_ = facts.further_layers;
   }
 
