@@ -1,6 +1,6 @@
-// PLaMo 2 and 2.1 (Preferred Networks 2025): the scan of Mamba 2 with time steps, B and C that are
-// made and normed as in Jamba, attention with a window in every other layer, and norms before and
-// after each part.
+// PLaMo 2 and 2.1 (Preferred Networks 2025): the scan of Mamba 2, with attention in every other
+// layer, which has a window. Time steps, B and C are made and normed as in Jamba. Each part has a
+// norm before it and one after it.
 #include <algorithm>
 #include <cmath>
 

@@ -402,7 +402,7 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   meta.set_str("tokenizer.kind", "w\x1b");
   CHECK_EQ(load_error(meta),
            "made.gguf: tokenizer.kind is \"w\\x1b\", expected spm, bpe, "
-           "unigram, wordpiece or rwkv");
+           "unigram, wordpiece, rwkv or plamo2");
   meta = spm_metadata({"<unk>", "x"}, {0, 0}, {2, 6});
   CHECK_EQ(load_error(meta), "made.gguf: byte token 1 is \"x\", expected <0xNN>");
   meta.set_ints("tokenizer.types", {2, 7});

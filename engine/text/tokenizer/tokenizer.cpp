@@ -50,6 +50,7 @@ std::unique_ptr<Tokenizer> make_kind(std::string_view kind, const Metadata& meta
   if (kind == "bpe") return make_bpe_tokenizer(meta);
   if (kind == "wordpiece") return make_wordpiece_tokenizer(meta);
   if (kind == "rwkv") return make_rwkv_tokenizer(meta);
+  if (kind == "plamo2") return make_plamo2_tokenizer(meta);
   return make_spm_tokenizer(meta);
 }
 

@@ -1,9 +1,10 @@
-// Text to tokens and back, exactly as the model's own tokenizer does it. There are five kinds:
-// "spm" and "unigram" (SentencePiece by joins and by the best path, tokenizer_spm.cpp), "bpe"
-// (byte-level BPE by merge ranks, tokenizer_bpe.cpp), "wordpiece" (BERT's,
-// tokenizer_wordpiece.cpp) and "rwkv" (longest match, tokenizer_rwkv.cpp). This class has what they
-// share: the vocabulary and its types, control tokens, decoding. chat_template.h handles
-// conversations, and utf8.h makes whole characters from a stream of tokens.
+// Text to tokens and back, exactly as the model's own tokenizer does it. The kinds are "spm" and
+// "unigram" (SentencePiece by joins and by the best path, tokenizer_spm.cpp), "bpe" (byte-level BPE
+// by merge ranks, tokenizer_bpe.cpp) and "wordpiece" (BERT's, tokenizer_wordpiece.cpp). RWKV and
+// PLaMo 2 have tokenizers of their own, "rwkv" (longest match, tokenizer_rwkv.cpp) and "plamo2"
+// (best path, tokenizer_plamo2.cpp). This class has what all share: the vocabulary and its types,
+// control tokens, decoding. chat_template.h handles conversations, and utf8.h makes whole
+// characters from a stream of tokens.
 //
 // Text typed by a user never becomes a control token, whatever it spells, unless the user asks for
 // it by Spelled::control. This rule has priority.
@@ -125,5 +126,6 @@ std::unique_ptr<Tokenizer> make_spm_tokenizer(const Metadata& meta);
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const Metadata& meta);
 std::unique_ptr<Tokenizer> make_wordpiece_tokenizer(const Metadata& meta);
 std::unique_ptr<Tokenizer> make_rwkv_tokenizer(const Metadata& meta);
+std::unique_ptr<Tokenizer> make_plamo2_tokenizer(const Metadata& meta);
 
 }  // namespace chaski

@@ -96,7 +96,7 @@ class GgufImport {
            type_name(value), kind_name(kind));
   }
 
-  // Files with unsupported tokenizers (plamo2) keep all tokenizer keys unchanged. Gemma 4's
+  // Files with unsupported tokenizers keep all tokenizer keys unchanged. Gemma 4's
   // vocabulary is SentencePiece's with merges instead of scores.
   void find_tokenizer() {
     auto found = file_.values.find("tokenizer.ggml.model");

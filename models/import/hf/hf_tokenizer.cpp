@@ -17,6 +17,7 @@ namespace chaski {
 namespace {
 
 constexpr const char* kRwkvFile = "rwkv_vocab_v20230424.txt";
+constexpr const char* kPlamo2File = "tokenizer.jsonl";
 
 std::optional<TokenizerParts> read_parts(const std::string& folder) {
   const std::string json = folder + "/tokenizer.json", model = folder + "/tokenizer.model";
@@ -27,6 +28,8 @@ std::optional<TokenizerParts> read_parts(const std::string& folder) {
   if (exists(vocab) && exists(merges)) return read_vocab_and_merges(vocab, merges);
   if (exists(lines)) return read_vocab_txt(lines);
   if (exists(rwkv)) return read_rwkv_vocab(rwkv);
+  if (const std::string pieces = folder + "/" + kPlamo2File; exists(pieces))
+    return read_plamo2_vocab(pieces);
   return std::nullopt;
 }
 
@@ -179,10 +182,11 @@ void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metada
 }
 
 void read_tokenizer_file(const std::string& path, Metadata& meta) {
-  TokenizerParts parts = beginning_of(path, 1) == "{" ? read_tokenizer_json(path)
-                         : path.ends_with(kRwkvFile)  ? read_rwkv_vocab(path)
-                         : path.ends_with(".txt")     ? read_vocab_txt(path)
-                                                      : read_sentencepiece(path);
+  TokenizerParts parts = beginning_of(path, 1) == "{"  ? read_tokenizer_json(path)
+                         : path.ends_with(kRwkvFile)   ? read_rwkv_vocab(path)
+                         : path.ends_with(kPlamo2File) ? read_plamo2_vocab(path)
+                         : path.ends_with(".txt")      ? read_vocab_txt(path)
+                                                       : read_sentencepiece(path);
   write(parts, meta);
   complete_tokenizer(meta);
 }

@@ -16,7 +16,7 @@ constexpr TokenizerKind kTokenizerKinds[] = {
     {"spm", "llama", "BPE"},      {"bpe", "gpt2", "BPE"},
     {"unigram", "t5", "Unigram"}, {"wordpiece", "bert", "WordPiece"},
     {"spm", "gemma4", ""},  // with merges instead of scores
-    {"rwkv", "rwkv", ""},
+    {"rwkv", "rwkv", ""},         {"plamo2", "plamo2", ""},
 };
 
 // All names of a column, each once: tokenizer_kinds(&TokenizerKind::gguf).

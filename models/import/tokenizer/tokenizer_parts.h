@@ -20,7 +20,7 @@ struct TokenizerParts {
   size_t pieces = 0;  // listed in the file; bounds the ids
   std::vector<std::string> tokens;
   std::vector<int8_t> types;                      // PieceType; 0: not set
-  std::vector<double> scores;                     // spm, unigram
+  std::vector<double> scores;                     // spm, unigram, plamo2
   Texts merges, pre_patterns;                     // bpe
   Texts normalizer;                               // tokenizer.normalizer
   std::vector<uint8_t> charsmap;                  // bytes, if a step of the normalizer uses them
@@ -33,7 +33,7 @@ struct TokenizerParts {
   // The number of ids allowed. It bounds the memory that a small file can request.
   size_t most_ids() const { return std::max<size_t>(1 << 16, 4 * pieces); }
   void fill_holes(size_t size);
-  bool has_scores() const { return kind == "spm" || kind == "unigram"; }
+  bool has_scores() const { return kind == "spm" || kind == "unigram" || kind == "plamo2"; }
 };
 
 bool is_byte_piece(const std::string& piece);  // "<0x0A>"
@@ -50,5 +50,7 @@ TokenizerParts read_sentencepiece(const std::string& path);
 TokenizerParts read_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path);
 // RWKV's pieces, without id 0. They are stored as GGUF has them (byte_literal.h).
 TokenizerParts read_rwkv_vocab(const std::string& path);
+// PLaMo 2's tokenizer.jsonl: a line for each piece, ["piece", score, "TYPE", ...].
+TokenizerParts read_plamo2_vocab(const std::string& path);
 
 }  // namespace chaski
