@@ -151,6 +151,10 @@ ValueId Graph::delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId b
   op.state = state(op.kept());
   return append(op, {q, k, v, dt, beta, weight(decays)}).out[0];
 }
+ValueId Graph::taylor_scan(ValueId q, ValueId k, ValueId v, TaylorScan op) {
+  op.state = state(op.kept());
+  return append(op, {q, k, v}).out[0];
+}
 ValueId Graph::wkv(std::vector<ValueId> in, Wkv op, const Weight& bonus) {
   op.state = state(op.kept());
   in.insert(in.begin() + 4, weight(bonus));

@@ -73,6 +73,7 @@ class Graph {
   ValueId state_scan(ValueId xbc, StateScan op, const Weight& decays);
   ValueId delta_rule(ValueId q, ValueId k, ValueId v, ValueId dt, ValueId beta, DeltaRule op,
                      const Weight& decays);
+  ValueId taylor_scan(ValueId q, ValueId k, ValueId v, TaylorScan op);
   // The inputs of RWKV 6, in the order of ops/wkv.h.
   ValueId wkv(std::vector<ValueId> in, Wkv op, const Weight& bonus);
   struct Recalled {

@@ -9,6 +9,7 @@
 //                   instead of them, if rows are whole blocks of 32.
 //   kRoundsState    if set, the op computes the floats of its state. Tests then compare them as
 //                   they compare outputs
+//   settle()        changes random numbers to those that a state can have. Tests begin with them
 #pragma once
 #include <variant>
 
@@ -44,6 +45,7 @@
 #include "ggml-like-tensor/ops/sparse_mixer.h"
 #include "ggml-like-tensor/ops/state_scan.h"
 #include "ggml-like-tensor/ops/take_rows.h"
+#include "ggml-like-tensor/ops/taylor_scan.h"
 #include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
 #include "ggml-like-tensor/ops/wkv.h"
@@ -62,11 +64,12 @@ struct OpList {
   }
 };
 
-using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul,
-                   GatedExpertMatMul, Mix, Columns, Blend, MeanProduct, RoundRows, Reorder,
-                   SetAside, Xielu, Route, HeadMatMul, Join, SparseMixer, ScaleChosen,
-                   LightningIndex, SparseAttention, SelectiveScan, StateScan, DeltaRule, Wkv>;
+using Ops =
+    OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary,
+           SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, GatedExpertMatMul, Mix,
+           Columns, Blend, MeanProduct, RoundRows, Reorder, SetAside, Xielu, Route, HeadMatMul,
+           Join, SparseMixer, ScaleChosen, LightningIndex, SparseAttention, SelectiveScan,
+           StateScan, DeltaRule, Wkv, TaylorScan>;
 using AnyOp = Ops::Any;
 
 template <class Op>

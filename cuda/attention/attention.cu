@@ -295,7 +295,7 @@ template <>
 struct CudaKernel<Attention> : AttentionKernel {};
 template CudaEntry cuda_entry<Attention>();
 
-// Only the CPU has kernels for sparse attention.
+// Only the CPU has kernels for sparse attention and for the linear attention of Based.
 template <class Op>
 struct OnlyOnCpu {
   static bool supports(const Op&, const OpArgs&) { return false; }
@@ -307,5 +307,8 @@ template CudaEntry cuda_entry<LightningIndex>();
 template <>
 struct CudaKernel<SparseAttention> : OnlyOnCpu<SparseAttention> {};
 template CudaEntry cuda_entry<SparseAttention>();
+template <>
+struct CudaKernel<TaylorScan> : OnlyOnCpu<TaylorScan> {};
+template CudaEntry cuda_entry<TaylorScan>();
 
 }  // namespace chaski

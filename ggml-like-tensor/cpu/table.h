@@ -9,6 +9,7 @@
 #include "ggml-like-tensor/cpu/rows.h"
 #include "ggml-like-tensor/cpu/scan.h"
 #include "ggml-like-tensor/cpu/sparse_attention.h"
+#include "ggml-like-tensor/cpu/taylor_scan.h"
 
 namespace chaski {
 namespace {

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+import golden_based
 import golden_plamo2
 import golden_recurrent
 import golden_rwkv
 from golden_weights import load_folder, run, some_tokens, write_json
 
-OWN_TWINS = (golden_rwkv, golden_plamo2)
+OWN_TWINS = (golden_rwkv, golden_plamo2, golden_based)
 LENGTHS = [1, 63, 64, 65, 300, 1000]
 
 

@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import golden_based
 import golden_gguf
 import golden_gguf_gpt
 import golden_plamo2
@@ -347,7 +348,7 @@ MODELS = {
 
 MODELS |= golden_recurrent.MODELS
 MODELS |= dict.fromkeys(golden_shelf.MODELS)
-OWN_TWINS = (golden_rwkv, golden_plamo2)
+OWN_TWINS = (golden_rwkv, golden_plamo2, golden_based)
 for own_twin in OWN_TWINS:
     MODELS |= dict.fromkeys(own_twin.MODELS)
 

@@ -230,6 +230,7 @@ bool has_kernels(const Example<Op>& e) {
 
 template <class Op>
 void sweep(Device& device, const std::vector<Example<Op>>& examples) {
+  if (std::is_same_v<Op, TaylorScan>) return;  // only on the CPU
   int number = 0;
   for (const Example<Op>& e : examples) {
     if (!has_kernels(e)) continue;

@@ -142,6 +142,10 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states)
   auto c = std::make_unique<Case>();
   make_batch(*c, e.tokens, states);
   fill_pages(*c);
+  if constexpr (requires(float* state) { e.op.settle(state); })
+    for (const RecurrentView& s : c->where.states.recurrent)
+      for (int32_t page = 0; s.bytes > 0 && page < 80; ++page)
+        e.op.settle(reinterpret_cast<float*>(s.block(page)));
   bool acts = false;
   for (const Input& i : e.in) {
     const bool tiled = i.weight && i.shape.rows > 1;

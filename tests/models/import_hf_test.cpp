@@ -118,6 +118,13 @@ TEST_CASE("import/config.json: kinds of layers under either key, and keys that a
                                     R"("linear_attention"])",
                                     R"("attn_type_list": [0, 1, 0])");
   CHECK(minimax.ints("model.recurrent_layers") == Numbers{1, 0, 1});
+  // Without architectures, the authors' name of the config says which model it is.
+  CHECK(
+      imported("based", R"("architectures": ["GPTLMHeadModel"],)", "").ints("model.mixer_kinds") ==
+      Numbers{0, 1, 2, 0});
+  CHECK(
+      imported("based", R"("vocab_size": 96)", R"("vocab_size": 94)").integer("model.vocab_size") ==
+      96);  // rows are a multiple of 8
   // The number of positions that a trainer chose is no limit.
   CHECK(imported("rwkv7", "{", R"({"max_position_embeddings": 2048,)")
             .integer("model.context_length") == 1 << 20);

@@ -36,13 +36,16 @@ Structure structure_of(const Json& config, const std::string& folder) {
 const Architecture& architecture_of(const Json& config, const std::string& folder) {
   std::vector<std::string> known;
   for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
-  const Json names = config["architectures"];
-  if (names.size() != 1) names.wrong(fmt::format("a list with {}", one_of(known)));
-  const std::string name = names.at(0).str();
+  const Json names = config["architectures"], made = config["_target_"];
+  // The class of the config, which the authors of Based store instead.
+  const bool by_config = !names.present() && made.present();
+  if (!by_config && names.size() != 1) names.wrong(fmt::format("a list with {}", one_of(known)));
+  const Json given = by_config ? made : names.at(0);
+  const std::string name = given.str();
   for (const Architecture& a : architectures())
     if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
   refuse_other_kind(folder, name);
-  names.at(0).wrong(expected_architecture(structure_of(config, folder)));
+  given.wrong(expected_architecture(structure_of(config, folder)));
 }
 
 const Architecture& architecture_of_text(const Json& config, const std::string& folder) {
