@@ -32,12 +32,10 @@ __device__ __forceinline__ void copy_acts(const ActsView& from, int64_t row, Act
   __syncthreads();
 }
 
-__device__ __forceinline__ void choose_expert(ExpertArgs& a, int64_t expert) {
-  for (int i = 0; i < a.job.matrices(); ++i) {
-    MatMulPart& part = a.job.part[i];
-    part.weight += expert * a.expert_bytes;
-    if (part.bias) part.bias += expert * part.rows;
-  }
+__device__ __forceinline__ Place place_of(const ExpertArgs& a, int64_t expert) {
+  Place place(a.job);
+  place.weight_bytes = expert * a.expert_bytes, place.biases = expert * a.job.part[0].rows;
+  return place;
 }
 
 // Grid: (1, blocks that share the pairs of strips, rows).
@@ -48,7 +46,6 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) expert_rows(ExpertArgs 
   wait_for_previous();
   start_next();
   const int64_t row = blockIdx.z, input = row / a.share;
-  choose_expert(a, a.experts[row]);
   RowInput in{F::kFloat ? a.job.x + input * a.job.cols : nullptr, nullptr};
   if constexpr (!F::kFloat) {
     auto* acts = reinterpret_cast<Act*>(all_sums +
@@ -57,7 +54,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) expert_rows(ExpertArgs 
     in.acts = acts;
   }
   SegmentOf<F, 1> segment(a.job, this_warp());
-  Place place(a.job);
+  Place place = place_of(a, a.experts[row]);
   segment.begin(a.job, place);
   multiply_pairs<F, 1>(
       a.job, in, segment, place, [row](int) { return row; }, 1, all_sums, nullptr);
@@ -157,9 +154,8 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1)
   if (tile >= *rows.tiles) return;
   const int left = rows.of_tile[tile] - first % kGroup;
   if (left <= 0) return;
-  choose_expert(a, rows.expert[tile]);
   SegmentOf<F, kTokens> segment(a.job, this_warp());
-  Place place(a.job);
+  Place place = place_of(a, rows.expert[tile]);
   segment.begin(a.job, place);
   multiply_pairs<F, kTokens>(
       a.job, {a.job.x, a.job.acts.data}, segment, place,

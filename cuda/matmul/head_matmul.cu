@@ -24,7 +24,6 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) head_rows(HeadArgs a) {
   wait_for_previous();
   start_next();
   const int64_t row = blockIdx.z, token = row / a.heads, head = row % a.heads;
-  a.job.part[0].weight += head * a.head_bytes;
   RowInput in{F::kFloat ? a.job.x + row * a.job.cols : nullptr, nullptr};
   if constexpr (!F::kFloat) {
     auto* acts = reinterpret_cast<Act*>(all_sums + Sums::kParities * int(blockDim.x) / 32);
@@ -37,6 +36,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) head_rows(HeadArgs a) {
   }
   SegmentOf<F, 1> segment(a.job, this_warp());
   Place place(a.job);
+  place.weight_bytes = head * a.head_bytes;
   segment.begin(a.job, place);
   multiply_pairs<F, 1>(
       a.job, in, segment, place, [row](int) { return row; }, 1, all_sums, nullptr);

@@ -7,19 +7,21 @@
 namespace chaski {
 
 // One warp writes the sums of token t for a pair of strips: lane i writes row i of the pair. The
-// gated form takes two sums, one of the gate rows and one of the up rows.
+// gated form takes two sums, one of the gate rows and one of the up rows. biases: where those of an
+// expert begin.
 __device__ __forceinline__ void write_plain(const MatMulPart& part, int64_t pair, int64_t t,
-                                            float sum) {
+                                            float sum, int64_t biases = 0) {
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
   if (row >= part.rows) return;
-  if (part.bias) sum = sum + part.bias[row];
+  if (part.bias) sum = sum + part.bias[biases + row];
   part.out[t * part.rows + row] = sum;
 }
 __device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, int64_t t,
-                                            float gate, float up) {
+                                            float gate, float up, int64_t biases = 0) {
   const MatMulPart& part = job.part[0];
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
-  if (part.bias && row < part.rows) gate = gate + part.bias[row], up = up + job.part[1].bias[row];
+  if (part.bias && row < part.rows)
+    gate = gate + part.bias[biases + row], up = up + job.part[1].bias[biases + row];
   const float h = job.clamped ? clamped_swiglu(gate, up) : activate_fixed(job.kind, gate) * up;
   if (part.out && row < part.rows) part.out[t * part.rows + row] = h;
   // If out_acts are wanted, rows are a multiple of 32.

@@ -28,6 +28,9 @@ namespace chaski {
 struct Place {
   int64_t pair, pairs;  // counted over all parts
   int matrix = 0;
+  // Where an expert or a head begins in every part. A kernel that changed its argument `job`
+  // instead would copy it to the stack of each thread.
+  int64_t weight_bytes = 0, biases = 0;
   __device__ __forceinline__ explicit Place(const MatMulJob& job)
       : pair(blockIdx.y), pairs(job.pairs()) {}
   __device__ __forceinline__ bool valid() const { return pair < pairs; }
@@ -66,7 +69,7 @@ class IntSegment {
   __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
     int64_t pair = place.pair;
     const MatMulPart& part = job.locate(pair, place.matrix);
-    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
+    strip_ = {part.weight + place.weight_bytes, part.strip_bytes, part.strips(), pair, lane_};
     weights_.load(strip_, run_.from, job.blocks, lane_);
   }
   // begin() was called for this place. Moves `place` on.
@@ -155,7 +158,7 @@ class FloatSegment {
   __device__ __forceinline__ void move(const MatMulJob& job, const Place& place) {
     int64_t pair = place.pair;
     const MatMulPart& part = job.locate(pair, place.matrix);
-    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
+    strip_ = {part.weight + place.weight_bytes, part.strip_bytes, part.strips(), pair, lane_};
   }
   // Loads nothing from the row's end on.
   __device__ __forceinline__ void load(const MatMulJob& job, int block) {
@@ -204,7 +207,8 @@ class FmaSegment {
     int64_t pair = place.pair;
     const MatMulPart& part = job.locate(pair, place.matrix);
     const int64_t at = 2 * pair + lane_.strip;
-    strip_ = part.weight + (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
+    strip_ = part.weight + place.weight_bytes +
+             (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
     columns_.load(strip_, from_, end_, lane_);
   }
   __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
@@ -268,11 +272,11 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
     const MatMulPart& part = job.locate(pair, 0);
     for (int t = warp; t < tokens; t += segments) {
       if (job.gated)
-        write_gated(job, pair, row_of(t), total(0, t), total(1, t));
+        write_gated(job, pair, row_of(t), total(0, t), total(1, t), place.biases);
       else if (kTokens == 1 && spare && part.role != HeadRole::none)
         write_heads(job, part, pair, total(0, t), spare);
       else
-        write_plain(part, pair, row_of(t), total(0, t));
+        write_plain(part, pair, row_of(t), total(0, t), place.biases);
     }
     if (Sums::kParities == 1) __syncthreads();
   }
