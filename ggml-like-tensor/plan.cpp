@@ -11,7 +11,7 @@ namespace {
 
 size_t value_bytes(const GraphValue& v) {
   const size_t n = v.kind == ValueKind::acts
-                       ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
+                       ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act) + kPastActs
                        : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
   return (n + 63) / 64 * 64;
 }

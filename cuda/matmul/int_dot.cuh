@@ -55,6 +55,14 @@ constexpr int kParts = [] {
   if constexpr (requires { Weights<F>::kParts; }) return Weights<F>::kParts;
   return 1;
 }();
+template <class F>
+__device__ __forceinline__ void parts_of(const Codes<F>& codes, int sub, const LaneOf<F>& l,
+                                         Words (&part)[kParts<F>]) {
+  if constexpr (kParts<F> == 1)
+    Weights<F>::words(codes, sub, l, part[0]);
+  else
+    Weights<F>::parts(codes, sub, l, part);
+}
 
 // The weights of one load: the codes of kAhead blocks of a group, and the scales of the lane's two
 // blocks of the group. Registers limit kAhead: half a group if codes take 32 bytes a lane and have
@@ -96,12 +104,16 @@ struct GroupWeights {
 struct ActWords {
   uint32_t b[2];
 };
+// q: word t of the activations' codes.
 template <class F>
-__device__ __forceinline__ ActWords act_words(const Act& a, int t) {
-  const auto* q = reinterpret_cast<const uint32_t*>(a.q);
-  const uint32_t low = q[t], high = q[4 + t];
+__device__ __forceinline__ ActWords act_words(const uint32_t* q) {
+  const uint32_t low = q[0], high = q[4];
   if (Weights<F>::kMixed) return {{__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362)}};
   return {{low, high}};
+}
+template <class F>
+__device__ __forceinline__ ActWords act_words(const Act& a, int t) {
+  return act_words<F>(reinterpret_cast<const uint32_t*>(a.q) + t);
 }
 
 // The values of an activation block besides its codes, in one load. Only as many are loaded as the
@@ -241,64 +253,64 @@ __device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2],
   return r;
 }
 
-// Up to 8 kTiles tokens of one group of activations (ActsView::at() in operand.h), from
-// `first_token` of the group on. A lane reads words of token 8n + g and scales of tokens 8n + 2t,
-// 8n + 2t + 1. Their distances from the first activation of a block are the same in all blocks, and
-// all lanes have the same blocks. So a load takes no instruction for its address.
+// Up to 8 kTiles tokens of one group of activations (ActsView::at() in operand.h), from token
+// `first` of the group on, at one block after another. A lane reads words of token 8n + g and
+// scales of tokens 8n + 2t, 8n + 2t + 1. Tokens past the last are read too: there is other memory
+// (kPastActs), and their sums are never written. So all loads of a block are at constant distances
+// from two addresses.
 template <int kTiles>
 struct TokenTiles {
-  const std::byte* acts;
-  int block_bytes;
-  uint32_t words[kTiles], scales[kTiles][2];
-  __device__ __forceinline__ TokenTiles(const ActsView& view, int64_t token, const Lane& l)
-      : acts(reinterpret_cast<const std::byte*>(view.group(token / kGroup))),
-        block_bytes(int(view.width(token / kGroup)) * int(sizeof(Act))) {
-    const int first = int(token % kGroup), last = block_bytes - int(sizeof(Act));
-    // a token past the last is computed, but never written
-    auto place = [&](int t) { return uint32_t(min((first + t) * int(sizeof(Act)), last)); };
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      words[n] = place(8 * n + l.g);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) scales[n][j] = place(8 * n + 2 * l.t + j);
-    }
+  const std::byte *words, *scales;  // of token g and of token 2t
+  int64_t block_bytes;
+  __device__ __forceinline__ TokenTiles(const ActsView& view, int64_t token, int block,
+                                        const Lane& l)
+      : block_bytes(view.width(token / kGroup) * int64_t(sizeof(Act))) {
+    const auto* first = reinterpret_cast<const std::byte*>(view.group(token / kGroup)) +
+                        block * block_bytes + token % kGroup * int64_t(sizeof(Act));
+    words = first + l.g * int(sizeof(Act)) + 4 * l.t, scales = first + 2 * l.t * int(sizeof(Act));
   }
-  __device__ __forceinline__ const Act& at(int block, uint32_t place) const {
-    return *reinterpret_cast<const Act*>(acts + int64_t(block) * block_bytes + place);
+  __device__ __forceinline__ const uint32_t* words_of(int n) const {
+    return reinterpret_cast<const uint32_t*>(words + 8 * n * int(sizeof(Act)));
   }
+  __device__ __forceinline__ const Act& scales_of(int n, int j) const {
+    return *reinterpret_cast<const Act*>(scales + (8 * n + j) * int(sizeof(Act)));
+  }
+  __device__ __forceinline__ void advance() { words += block_bytes, scales += block_bytes; }
 };
 
-// Adds the group times tokens 8 tile + 2t + column to acc[tile][column][i].
+// Adds the group times tokens 8 tile + 2t + column to acc[tile][column][i]. `tokens` are at the
+// group's first block, and then at the next group's.
 template <class F, int kTiles>
 __device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const StripAt<F>& strip,
-                                               int group, int blocks,
-                                               const TokenTiles<kTiles>& tokens, const LaneOf<F>& l,
-                                               float (&acc)[kTiles][2][4]) {
-  const int first = group * kGroupBlocks;
+                                               int group, int blocks, TokenTiles<kTiles>& tokens,
+                                               const LaneOf<F>& l, float (&acc)[kTiles][2][4]) {
+  const int left = blocks - group * kGroupBlocks;
   RowScales mine[2];
 #pragma unroll
   for (int j = 0; j < 2; ++j)
     Weights<F>::panel(weights.scales[j], F::kBlock == 32 ? 0 : 2 * l.t + j, mine[j]);
 #pragma unroll
   for (int b = 0; b < kGroupBlocks; ++b) {
-    if (first + b >= blocks) break;
+    if (b >= left) break;
     if (b == weights.kAhead) weights.load_codes(strip, group, b, blocks, l);
     ActWords x[kTiles];
     ActScales<F> a[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      x[n] = act_words<F>(tokens.at(first + b, tokens.words[n]), l.t);
+      x[n] = act_words<F>(tokens.words_of(n));
 #pragma unroll
-      for (int j = 0; j < 2; ++j) a[n][j].load(tokens.at(first + b, tokens.scales[n][j]));
+      for (int j = 0; j < 2; ++j) a[n][j].load(tokens.scales_of(n, j));
     }
+    tokens.advance();
     const RowScales r = scales_of_block<F>(mine, b);
-    Words w;
-    Weights<F>::words(weights.codes[b % weights.kAhead], b, l, w);
+    Words part[kParts<F>];
+    parts_of<F>(weights.codes[b % weights.kAhead], b, l, part);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       Dots<F> dots;
       dots.start(a[n]);
-      dots.multiply(w, x[n]);
+#pragma unroll
+      for (const Words& w : part) dots.multiply(w, x[n]);
 #pragma unroll
       for (int j = 0; j < 2; ++j)
 #pragma unroll

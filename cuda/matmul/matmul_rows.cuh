@@ -76,7 +76,8 @@ class IntSegment {
   __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
                                       float (*sums)[kPairRows]) {
     constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
-    const TokenTiles<kTiles> tokens(job.acts, int64_t(blockIdx.x) * kTokens, lane_);
+    TokenTiles<kTiles> tokens(job.acts, int64_t(blockIdx.x) * kTokens, run_.from * kGroupBlocks,
+                              lane_);
     float acc[kTiles][2][4] = {};
     for (int group = run_.from; group < run_.to; ++group) {
       const StripAt<F> strip = strip_;

@@ -87,7 +87,11 @@ std::vector<float> on_device(Device& device, const OneProduct& p, int64_t from, 
   a.n_in = 2;
   a.in[0] = {{n, p.cols}, Format::f32, x.data()};
   std::vector<Act> acts;
-  if (reads_acts(p.format)) quantize_input(a, acts), a.in_acts.data = device.upload(acts);
+  if (reads_acts(p.format)) {
+    quantize_input(a, acts);
+    acts.resize(acts.size() + kPastActs / sizeof(Act));
+    a.in_acts.data = device.upload(acts);
+  }
   a.in[0].data = device.upload(x);
   a.in[1] = p.args.in[1];
   a.in[1].data = device.upload(p.args.in[1].data, p.weight.size);
