@@ -5,20 +5,39 @@
 #include <algorithm>
 
 #include "cuda/entry.h"
+#include "cuda/matmul/tile_shape.cuh"
 
 namespace chaski {
 namespace {
 
-// From this number of tokens on the tile kernel runs. With fewer, its blocks of 128 tokens would be
-// mostly empty.
-constexpr int64_t kTileTokens = 65;
+// The instructions of two units of work, as a ratio: a block of the tile kernel, and a pair of
+// strips times 16 tokens in the kernel for few tokens. Both are for 32 columns (nvcc 13.0, sm_90):
+// 8 * 478 / 159 for q4, 8 * 380 / 113 for q8, 8 * 372 / 224 for bf16. For floats a smaller number
+// is used: the kernel for few tokens reads weights once per 16 tokens, and waits for L2.
+constexpr int64_t kTileBlockOfBlocks = 24, kTileBlockOfFloats = 10;
+
+constexpr int64_t rounds(int64_t blocks, int64_t together) {
+  return (blocks + together - 1) / together;
+}
 
 }  // namespace
+
+// The blocks of the tile kernel take 128 rows and 128 tokens. If they are fewer than the
+// multiprocessors, the others are idle: 4096 rows and 128 tokens are 32 blocks. With 64 tokens half
+// of each block would be idle.
+bool prefers_tiles(Format format, const MatMulJob& job, const LaunchContext& c) {
+  const int64_t pairs = job.pairs() * job.matrices(),
+                tiles = rounds(pairs, TileShape::kSlots) * rounds(job.tokens, TileShape::kTokens),
+                units = pairs * rounds(job.tokens, kGroup),
+                tile = reads_acts(format) ? kTileBlockOfBlocks : kTileBlockOfFloats;
+  return job.tokens > TileShape::kWarpTokens &&
+         rounds(tiles, c.multiprocessors) * tile <= rounds(units, c.multiprocessors);
+}
 
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c) {
   if (job.tokens <= 8)
     launch_matmul_rows(format, job.tokens == 1 ? 1 : 8, job, c);
-  else if (job.tokens < kTileTokens || !launch_matmul_tiles(format, job, c))
+  else if (!prefers_tiles(format, job, c) || !launch_matmul_tiles(format, job, c))
     launch_matmul_rows(format, 16, job, c);
 }
 

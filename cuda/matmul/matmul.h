@@ -92,6 +92,8 @@ __host__ __device__ constexpr size_t normed_bytes(int cols) {
 // returns false if it cannot do the job.
 void launch_matmul_rows(Format format, int tokens, const MatMulJob& job, const LaunchContext& c);
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c);
+// Whether the kernel for many tokens is faster.
+bool prefers_tiles(Format format, const MatMulJob& job, const LaunchContext& c);
 // Starts the kernel that suits the job.
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c);
 

@@ -2,6 +2,7 @@
 // (cuda/device/order.h): every format, every kernel (1, up to 8, 16 and 128 tokens a block) and
 // widths around their limits.
 #include "cuda/device/order.h"
+#include "cuda/matmul/matmul.h"
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/op_support.h"
 
@@ -80,7 +81,20 @@ float in_order_by_fma(const OneProduct& p, int64_t r, int64_t t) {
   return total;
 }
 
-// Computes tokens [from, from + n) on the device.
+MatMulPart part_of(const Operand& weight, float* out) {
+  return {weight.bytes(), int64_t(strip_bytes(weight.format, weight.shape.cols)), weight.shape.rows,
+          out, nullptr};
+}
+MatMulJob job_of(const OpArgs& a) {
+  MatMulJob job;
+  job.part[0] = part_of(a.in[1], a.out[0].out_row(0));
+  job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = a.in[0].shape.rows;
+  job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
+  return job;
+}
+
+// Computes tokens [from, from + n) on the device. Many tokens by the kernel for many tokens, also
+// if there are so few rows that launch_matmul() would choose the other one.
 std::vector<float> on_device(Device& device, const OneProduct& p, int64_t from, int64_t n) {
   OpArgs a;
   std::vector<float> x(p.x.begin() + from * p.cols, p.x.begin() + (from + n) * p.cols);
@@ -97,7 +111,8 @@ std::vector<float> on_device(Device& device, const OneProduct& p, int64_t from, 
   a.in[1].data = device.upload(p.args.in[1].data, p.weight.size);
   std::vector<float> out(size_t(n * p.rows));
   a.out[0] = {{n, p.rows}, Format::f32, device.poisoned(out.size() * 4)};
-  cuda_entry_of(MatMul{}).launch(MatMul{}, a, device.context());
+  if (n <= 64 || !launch_matmul_tiles(p.format, job_of(a), device.context()))
+    cuda_entry_of(MatMul{}).launch(MatMul{}, a, device.context());
   device.download(a.out[0].data, out.data(), out.size() * 4);
   device.free_all();
   return out;
@@ -148,6 +163,78 @@ TEST_CASE("cuda: matmul by fma adds in the documented order, bit for bit") {
             wrong += in_order_by_fma(p, r, t) != got[size_t(t * p.rows + r)];
         CHECK(wrong == 0);
       }
+}
+
+// 8B on a device of 132 multiprocessors.
+TEST_CASE("cuda: a matmul of few rows or tokens takes the kernel that uses all multiprocessors") {
+  LaunchContext c;
+  c.multiprocessors = 132;
+  const auto tiles = [&](Format format, std::vector<int64_t> rows, int64_t tokens,
+                         bool gated = false) {
+    MatMulJob job;
+    job.parts = int(rows.size()), job.tokens = tokens, job.gated = gated;
+    for (size_t i = 0; i < rows.size(); ++i) job.part[i].rows = rows[i];
+    return prefers_tiles(format, job, c);
+  };
+  const std::vector<int64_t> qkv{4096, 1024, 1024}, down{4096}, gate_up{14336, 14336};
+  for (const int64_t tokens : {16, 64}) CHECK(!tiles(Format::q4, gate_up, tokens, true));
+  for (const int64_t tokens : {65, 128, 256}) CHECK(!tiles(Format::q4, down, tokens));
+  CHECK(tiles(Format::q4, down, 512));
+  CHECK(!tiles(Format::q4, qkv, 128));
+  CHECK(tiles(Format::q4, qkv, 256));
+  CHECK(tiles(Format::q4, gate_up, 128, true));
+  CHECK(!tiles(Format::bf16, down, 128));
+  CHECK(tiles(Format::bf16, down, 256));
+  for (const Format format : {Format::q4, Format::bf16}) CHECK(tiles(format, down, 2048));
+}
+
+// Gated: with an output in floats and one quantized. The last pair of strips has one strip.
+TEST_CASE("cuda: the kernels for few and for many tokens give the same bits") {
+  Device device;
+  if (!device.available()) return;
+  const int64_t cols = 512, tokens = 83;
+  for (int f = 0; f < kFormatCount; ++f)
+    for (const int64_t rows : {int64_t(144), int64_t(160)}) {
+      const bool gated = rows % 32 == 0;
+      if (!info(Format(f)).on_device) continue;
+      CAPTURE(info(Format(f)).name);
+      CAPTURE(gated);
+      OneProduct p(Format(f), rows, cols, tokens);
+      Buffer other = random_weight(Format(f), {rows, cols});
+      OpArgs a = p.args;
+      p.acts.resize(p.acts.size() + kPastActs / sizeof(Act));
+      if (a.in_acts.data) a.in_acts.data = device.upload(p.acts);
+      a.in[0].data = device.upload(p.x);
+      a.in[1].data = device.upload(p.weight.data(), p.weight.size);
+      std::vector<float> out[2];
+      std::vector<std::byte> out_acts[2];
+      for (const bool many : {false, true}) {
+        a.out[0] = {{tokens, rows}, Format::f32, device.poisoned(size_t(tokens * rows) * 4)};
+        MatMulJob job = job_of(a);
+        if (gated) {
+          job.gated = true, job.part[1] = job.part[0];
+          job.part[1].weight = device.upload(other.data(), other.size);
+          job.out_acts = {
+              static_cast<Act*>(device.poisoned(size_t(tokens * rows / 32) * sizeof(Act))), tokens,
+              rows / 32};
+        }
+        bool launched = true;
+        if (many)
+          launched = launch_matmul_tiles(p.format, job, device.context());
+        else
+          launch_matmul_rows(p.format, 16, job, device.context());
+        out[many].resize(size_t(tokens * rows));
+        device.download(a.out[0].data, out[many].data(), out[many].size() * 4);
+        if (!launched) out[many].clear();  // multiplied by fma
+        if (!gated) continue;
+        out_acts[many].resize(size_t(tokens * rows / 32) * sizeof(Act));
+        device.download(job.out_acts.data, out_acts[many].data(), out_acts[many].size());
+      }
+      device.free_all();
+      if (out[1].empty()) continue;
+      CHECK(std::memcmp(out[0].data(), out[1].data(), out[0].size() * 4) == 0);
+      CHECK(out_acts[0] == out_acts[1]);
+    }
 }
 
 // Rows of floats may have any length; the tile kernel takes multiples of four.
