@@ -38,33 +38,32 @@ __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   return true;
 }
 
-// Computes scores and weights of a chunk. The thread of each query then calls merge(query, maximum,
-// sum).
-template <class F, class Merge>
-__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile,
-                                                 const AttentionShared<F>& s, Stages<F>& stages,
-                                                 int chunk, Merge merge) {
-  Scores scores = {};
-  for (int slice = 0; slice < stages.slices(); ++slice)
-    score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
-  soft_max(a, tile, s, chunk, scores);
-  if (int(threadIdx.x) < tile.count())
-    merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
-}
-
-// Computes one chunk of a split context and writes its result to memory.
+// Computes chunks from, from + step, and so on. If `split`, their results go to memory; otherwise
+// they are merged at once. Both ways are one loop, because the code is 100 KB and mostly runs once.
 template <int kUnits, class F>
-__device__ __forceinline__ void store_partial(const AttentionArgs& a, const QueryTile& tile,
-                                              const AttentionShared<F>& s, Stages<F>& stages,
-                                              int chunk) {
-  const auto partial = [&](int q) {
-    return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
-  };
-  weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) {
-    partial(q)[0] = most, partial(q)[1] = sum;
-  });
-  weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
-                       [&](int q, int c, float value) { partial(q)[4 + c] = value; });
+__device__ __forceinline__ void compute_chunks(const AttentionArgs& a, const QueryTile& tile,
+                                               const AttentionShared<F>& s, Stages<F>& stages,
+                                               int from, int last, int step, bool split) {
+  for (int chunk = from; chunk <= last; chunk += step) {
+    const int at = chunk * a.partial_stride();
+    Scores scores = {};
+    for (int slice = 0; slice < stages.slices(); ++slice)
+      score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
+    soft_max(a, tile, s, chunk, scores);
+    if (const int q = threadIdx.x; q < tile.count()) {
+      const float most = s.chunk_maximum[q], sum = s.chunk_sum[q];
+      if (split)
+        s.partial_row[q][at] = most, s.partial_row[q][at + 1] = sum;
+      else
+        merge_sums(s, q, most, sum);
+    }
+    weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk), [&](int q, int c, float value) {
+      if (split)
+        s.partial_row[q][at + 4 + c] = value;
+      else
+        merge_value(s, q, c, value);
+    });
+  }
 }
 
 // Returns true in the block that finds the tile's other blocks done. Thread 0 fences for all
@@ -95,10 +94,8 @@ template <class F>
 __device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile,
                                                const AttentionShared<F>& s, int first, int last) {
   auto& room = *reinterpret_cast<MergeRoom*>(s.stages);
-  const int count = tile.count(), step = a.kv.v_dim + 4;
-  const auto partial = [&](int q, int chunk) {
-    return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
-  };
+  const int count = tile.count(), step = a.partial_stride();
+  const auto partial = [&](int q, int chunk) { return s.partial_row[q] + chunk * step; };
   clear_totals(a, tile, s);
   for (int from = first; from <= last; from += kMergeChunks) {
     const int chunks = min(kMergeChunks, last + 1 - from);
@@ -160,20 +157,15 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   const AttentionShared<F> s(dynamic_shared<std::byte>(), a);
   Stages<F> stages(a, tile, s, from, last, step);
   load_queries(a, tile, s);
-  if (a.partial && first < last) {
-    for (int chunk = from; chunk <= last; chunk += step)
-      store_partial<kUnits>(a, tile, s, stages, chunk);
-    if (!is_last(a, min(step, last - first + 1))) return;
-    merge_partials(a, tile, s, first, last);
-  } else {
+  const bool split = a.partial && first < last;
+  if (!split) {
     __syncthreads();
     clear_totals(a, tile, s);
-    for (int chunk = from; chunk <= last; chunk += step) {
-      weights_of_chunk(a, tile, s, stages, chunk,
-                       [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
-      weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
-                           [&](int q, int c, float value) { merge_value(s, q, c, value); });
-    }
+  }
+  compute_chunks<kUnits>(a, tile, s, stages, from, last, step, split);
+  if (split) {
+    if (!is_last(a, min(step, last - first + 1))) return;
+    merge_partials(a, tile, s, first, last);
   }
   __syncthreads();
   write_queries(a, tile, s);

@@ -110,6 +110,8 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
       s.factor[q] = __uint_as_float(uint32_t(exponent) << 23) * (a.scale * Keys<F>::kScale);
       s.slope[q] = a.max_bias > 0 && real ? slope_of(a, tile.head_of(q)) : 0;
       s.maximum[q] = -INFINITY, s.sum[q] = 0;
+      if (a.partial)
+        s.partial_row[q] = a.partial_of(tile.token_of(real ? q : 0), tile.head_of(real ? q : 0));
       if (s.total_row)
         s.total_row[q] = a.totals + (int64_t(tile.token_of(real ? q : 0)) * a.heads +
                                      tile.head_of(real ? q : 0)) *
@@ -208,6 +210,28 @@ __device__ __forceinline__ float join_warps(const AttentionShared<F>& s, int q, 
   return x;
 }
 
+// Caps the scores, which few models do. A loop over shared memory is a tenth of the code of 32
+// hyperbolic tangents in a row. `room` is free and has a float for each score.
+__device__ __forceinline__ void cap_scores(float cap, int n, Scores& scores, void* room) {
+  auto* const mine = static_cast<float*>(room) + threadIdx.x;
+  constexpr int kOfEight = 4;  // of a page and eight queries
+#pragma unroll
+  for (int p = 0; p < 2; ++p)
+#pragma unroll
+    for (int i = 0; i < kMostQueries / 8 * kOfEight; ++i)
+      if (i < n * kOfEight) mine[(2 * i + p) * kChunk] = scores[p][i / kOfEight][i % kOfEight];
+#pragma unroll 1
+  for (int i = 0; i < 2 * n * kOfEight; ++i) {
+    float& score = mine[i * kChunk];
+    score = cap * tanh_fixed(score / cap);
+  }
+#pragma unroll
+  for (int p = 0; p < 2; ++p)
+#pragma unroll
+    for (int i = 0; i < kMostQueries / 8 * kOfEight; ++i)
+      if (i < n * kOfEight) scores[p][i / kOfEight][i % kOfEight] = mine[(2 * i + p) * kChunk];
+}
+
 // Step 2: writes s.weights, s.chunk_maximum and s.chunk_sum. The threads that wrote the last two
 // may read them at once, the other threads after a barrier. The sum adds the rounded weights. A NaN
 // score gives a NaN weight.
@@ -219,13 +243,18 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
   float most[kMostQueries / 8][2], sum[kMostQueries / 8][2] = {};
 #pragma unroll
   for (int n = 0; n < kMostQueries / 8; ++n) most[n][0] = most[n][1] = -INFINITY;
+  each_score<F>(tile, [&](int p, int n, int item, int, int query) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) scores[p][n][item + i] *= s.factor[query + i];
+  });
+  // the weights of the chunk before have been read: there was a barrier since
+  if (a.soft_cap > 0) cap_scores(a.soft_cap, 2 * tile.pairs(), scores, s.weights);
   each_score<F>(tile, [&](int p, int n, int item, int at, int query) {
     const int position = chunk * kChunk + at;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int q = query + i;
-      float score = scores[p][n][item + i] * s.factor[q];
-      if (a.soft_cap > 0) score = a.soft_cap * tanh_fixed(score / a.soft_cap);
+      float score = scores[p][n][item + i];
       if (a.max_bias > 0) score = fmaf(s.slope[q], float(position - s.last[q]), score);
       if (position < s.first[q] || position > s.last[q]) score = -INFINITY;
       scores[p][n][item + i] = score;

@@ -57,9 +57,11 @@ struct AttentionArgs {
     if (window > 0 && chunked) return p / window * window;
     return window > 0 && p >= window ? p - window + 1 : 0;
   }
-  __device__ __forceinline__ float* partial_of(int64_t token, int head, int chunk) const {
-    return partial + ((token * heads + head) * chunks + chunk) * (kv.v_dim + 4);
+  // The results of chunk 0; those of the next chunk are partial_stride() further.
+  __device__ __forceinline__ float* partial_of(int64_t token, int head) const {
+    return partial + (token * heads + head) * chunks * partial_stride();
   }
+  __device__ __forceinline__ int partial_stride() const { return kv.v_dim + 4; }
 };
 
 // Pages [from, to) of a chunk; both are 0..16.
@@ -95,6 +97,7 @@ struct AttentionShared {
   uint16_t *q, *weights;  // [part][query][k_pad + 8], [part][position][queries + 8]
   float* total;           // [channel][queries + 4], or null: in total_row
   float** total_row;      // [query], in memory
+  float** partial_row;    // [query]: AttentionArgs::partial_of()
   float* warps;           // [warp][query]
   float *maximum, *sum;   // [query], of the chunks so far
   // [query]: factors of the total and of the chunk's values when they are merged
@@ -131,6 +134,7 @@ struct AttentionShared {
       total = floats(v_pad * total_stride);
     warps = floats(kWarps * kMostQueries);
     maximum = floats(kMostQueries), sum = floats(kMostQueries), keep = floats(kMostQueries),
+    partial_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
     take = floats(kMostQueries);
     chunk_maximum = floats(kMostQueries), chunk_sum = floats(kMostQueries),
     factor = floats(kMostQueries), slope = floats(kMostQueries);
