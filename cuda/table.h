@@ -34,6 +34,7 @@ struct KvState {
   // as in DeviceBatch, of this state's pool
   const int32_t *tables = nullptr, *table_start = nullptr, *store_start = nullptr;
   int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
+  bool v_inside_k = false;                                                  // v_bytes is 0 then
   // the constants and scales of the keys (ops/kv_write.h), or null
   const float *centre = nullptr, *scales = nullptr;
 
@@ -72,7 +73,8 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
           l.k_dim,
           l.v_dim,
           l.k_cols(),
-          l.v_cols()};
+          l.v_cols(),
+          l.v_inside_k};
 }
 // The same for an op that stores keys.
 inline KvState kv_state(const KvWrite& op, const OpArgs& a, const DeviceBatch& batch) {
@@ -83,7 +85,7 @@ inline KvState kv_state(const KvWrite& op, const OpArgs& a, const DeviceBatch& b
 }
 // Whether kernels can address the state.
 inline bool is_addressable(const KvView& kv) {
-  return kv.pool < kMostPools && kv.layout.format != Format::q4_0 && !kv.layout.v_inside_k;
+  return kv.pool < kMostPools && kv.layout.format != Format::q4_0;
 }
 inline bool is_addressable(const RecurrentView& state) { return state.pool < kMostPools; }
 

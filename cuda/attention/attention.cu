@@ -13,7 +13,8 @@
 namespace chaski {
 namespace {
 
-constexpr int kMostWidth = 512;  // channels of a head, at most
+constexpr int kMostWidth = 512;      // channels of a value, at most
+constexpr int kMostKeyWidth = 1024;  // shared memory limits it further
 constexpr int kMostHeads = 512;
 constexpr int kSplitTokens = kCudaSplitTokens;  // up to this number of tokens
 // shared memory in addition to AttentionShared: the flag of is_last(), aligned
@@ -175,6 +176,14 @@ struct AttentionKernel {
   static const KvView& view(const Attention& op, const OpArgs& a) {
     return a.where->states.paged[size_t(op.state)];
   }
+  // Calls f with the format of the pages, or with Latent<> of it.
+  template <class Call>
+  static void with_pages(const Attention& op, const OpArgs& a, Call f) {
+    const KvLayout& layout = view(op, a).layout;
+    KvFormats::with(layout.format, [&]<class F>(F) {
+      if constexpr (kHasPages<F>) layout.v_inside_k ? f(Latent<F>{}) : f(F{});
+    });
+  }
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
   // The size does not depend on the number of tokens or heads. The steps of all plans share this
@@ -191,15 +200,14 @@ struct AttentionKernel {
                             bool totals_in_memory) {
     AttentionArgs args = sizes(op, a);
     size_t bytes = 0;
-    KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
-      if constexpr (kHasPages<F>) bytes = shape<F>(args, limit, split(a), totals_in_memory);
-    });
+    with_pages(op, a,
+               [&]<class F>(F) { bytes = shape<F>(args, limit, split(a), totals_in_memory); });
     return bytes;
   }
   static bool supports(const Attention& op, const OpArgs& a, size_t limit) {
     // An encoder's attention has no kernel here yet.
     return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
-           op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
+           op.kv.k_dim <= kMostKeyWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
            is_addressable(view(op, a)) &&
            (shape_bytes(op, a, limit, false) > 0 || shape_bytes(op, a, limit, true) > 0);
   }
@@ -255,8 +263,9 @@ struct AttentionKernel {
                     args.partial ? unsigned(sharing_blocks(args, c, shared, most)) : 1);
     // head width up to which a warp has one unit
     constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;
-    const auto kernel =
-        args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMostWidth / kWidth>;
+    auto kernel = attention<F, kMostWidth / kWidth>;
+    if constexpr (!kInKeys<F>)
+      if (args.kv.v_cols <= kWidth) kernel = attention<F, 1>;
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
   }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
@@ -275,9 +284,7 @@ struct AttentionKernel {
       args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes + totals);
       args.chunks = chunks(c.context);
     }
-    KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
-      if constexpr (kHasPages<F>) launch_over<F>(op, args, c);
-    });
+    with_pages(op, a, [&]<class F>(F) { launch_over<F>(op, args, c); });
   }
 };
 

@@ -82,8 +82,8 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     const auto channel = [&](int first) {
       const int c = first + lane;
       float x = real && c < a.kv.k_dim ? from[c] : 0.0f;
-      if (PageOf<F>::kRotation > 0 && scales && c < a.kv.k_dim) x *= scales[c];
-      return rotate_channels<F>(x, first, a.kv.k_dim);
+      if (PageOf<Plain<F>>::kRotation > 0 && scales && c < a.kv.k_dim) x *= scales[c];
+      return rotate_channels<Plain<F>>(x, first, a.kv.k_dim);
     };
     float most = 0;
     for (int first = 0; first < a.kv.k_dim; first += 32)
@@ -417,8 +417,8 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
       for (int n = 0; n < kMostQueries / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int c = ((share.first + u * share.step) * V::kTiles + t) * 16 +
-                        V::channel_of(lane / 4 + i / 2 * 8);
+          const int c = (share.first + u * share.step) * V::kTiles * 16 +
+                        V::channel_of(t, lane / 4 + i / 2 * 8);
           const int q = 8 * n + lane % 4 * 2 + i % 2;
           const bool mine = n / 2 >= share.from_pair && n / 2 < share.to_pair;
           if (mine && c < a.kv.v_dim && q < tile.count()) each(q, c, acc[u][t][n][i] * V::kScale);
@@ -440,6 +440,8 @@ __device__ __forceinline__ void write_queries(const AttentionArgs& a, const Quer
       value = value * keep, sum = sum * keep + exp_fixed(sink - merged);
     }
     if (c < a.kv.v_dim) value = value / sum;
+    // Values inside keys are rotated as these are. A rotation is its own inverse.
+    if constexpr (kInKeys<F>) value = rotate_channels<Plain<F>>(value, c - lane, a.kv.v_dim);
     if (a.out && c < a.kv.v_dim) a.out[(int64_t(token) * a.heads + head) * a.kv.v_dim + c] = value;
     // If acts are wanted, v_dim is a multiple of 32.
     if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));

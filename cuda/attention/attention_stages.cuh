@@ -90,7 +90,7 @@ struct QueryTile {
 // odd number of pieces, which avoids bank conflicts.
 template <class F>
 struct AttentionShared {
-  // a row of values has one position, or the scales of q8
+  // a row of values has one position, or the scales of q8; or a page if they are inside the keys
   int k_pad, v_pad, row_pieces, row_stride, pages_a_stage, stage_bytes;
   int queries, total_stride;
   std::byte* stages;
@@ -115,7 +115,13 @@ struct AttentionShared {
     queries = a.queries, total_stride = queries + 4;
     k_pad = (a.kv.k_cols + Keys<F>::kSpan - 1) / Keys<F>::kSpan * Keys<F>::kSpan,
     v_pad = (a.kv.v_cols + kUnit - 1) / kUnit * kUnit;
-    row_pieces = int(a.kv.v_bytes) / Values<F>::kRows / 16, row_stride = 16 * (row_pieces | 1);
+    if constexpr (kInKeys<F>) {
+      const int channel_bytes = int(a.kv.k_bytes) / a.kv.k_cols;
+      row_pieces = min(a.kv.v_cols, a.kv.k_cols) * channel_bytes / 16;
+      row_stride = (v_pad * channel_bytes + 15) / 16 * 16;
+    } else {
+      row_pieces = int(a.kv.v_bytes) / Values<F>::kRows / 16, row_stride = 16 * (row_pieces | 1);
+    }
     const int page = Values<F>::kRows * row_stride;
     stage_bytes = page > kStageBytes ? page : kStageBytes, pages_a_stage = stage_bytes / page;
     stages = at, at += size_t(a.buffers) * stage_bytes;
@@ -128,13 +134,13 @@ struct AttentionShared {
       return p;
     };
     total = nullptr, total_row = nullptr;
+    partial_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
     if (totals_in_memory)
       total_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
     else
       total = floats(v_pad * total_stride);
     warps = floats(kWarps * kMostQueries);
     maximum = floats(kMostQueries), sum = floats(kMostQueries), keep = floats(kMostQueries),
-    partial_row = reinterpret_cast<float**>(at), at += sizeof(float*) * kMostQueries;
     take = floats(kMostQueries);
     chunk_maximum = floats(kMostQueries), chunk_sum = floats(kMostQueries),
     factor = floats(kMostQueries), slope = floats(kMostQueries);
@@ -211,6 +217,15 @@ class Stages {
   }
   __device__ __forceinline__ void request_values(std::byte* to, int from, int end) const {
     constexpr int kRows = Values<F>::kRows;
+    if constexpr (kInKeys<F>) {
+      for (const int last = min(end, from + s_.pages_a_stage); from < last;
+           ++from, to += s_.row_stride) {
+        const std::byte* tile = a_.kv.k_tile(page_id(from), tile_.kv_head);
+        for (int piece = threadIdx.x; piece < s_.row_pieces; piece += kChunk)
+          copy_async16(to + 16 * Keys<F>::place(piece), tile + 16 * piece);
+      }
+      return;
+    }
     const int at_once = kChunk / s_.row_pieces, piece = threadIdx.x % s_.row_pieces;
     const int rows = (min(end, from + s_.pages_a_stage) - from) * kRows;
     if (int(threadIdx.x) >= at_once * s_.row_pieces) return;

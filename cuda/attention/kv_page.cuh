@@ -7,11 +7,14 @@
 //   Values<F>   rows are channels, columns are positions. Reads the V rows of a page, 16 kTiles
 //               channels at a time. q8 has one more row, the scales.
 //
-// Both are transposed relative to memory, where the positions of one channel (keys) or the channels
-// of one position (values) are neighbours. ldmatrix transposes them in units of 16 bits. Single
-// bytes are therefore moved in pairs: rows 0, 1 .. 15 of a fragment are positions (or channels) 0,
-// 2 .. 14, 1, 3 .. 15. A K tile of q8 has four channels of a position in a word, so its columns
-// have an order of their own.
+// F is a format, or Latent<F> if the values are the first channels of the keys: then Values read
+// the K tile, of which a fragment's rows are neighbouring bytes.
+//
+// The others are transposed relative to memory, where the positions of one channel (keys) or the
+// channels of one position (values) are neighbours. ldmatrix transposes them in units of 16 bits.
+// Single bytes are therefore moved in pairs: rows 0, 1 .. 15 of a fragment are positions (or
+// channels) 0, 2 .. 14, 1, 3 .. 15. A K tile of q8 has four channels of a position in a word, so
+// its columns have an order of their own.
 #pragma once
 #include <type_traits>
 
@@ -54,6 +57,25 @@ struct Bfloats {
     mma_bf16(d, a, b);
   }
 };
+// Pages whose values are inside the keys (KvLayout::v_inside_k).
+template <class F>
+struct Latent : F {
+  using Plain = F;
+};
+template <class F>
+struct PlainFormat {
+  using type = F;
+};
+template <class F>
+struct PlainFormat<Latent<F>> {
+  using type = F;
+};
+// The format of the keys.
+template <class F>
+using Plain = typename PlainFormat<F>::type;
+template <class F>
+constexpr bool kInKeys = !std::is_same_v<F, Plain<F>>;
+
 template <class F>
 using Parts = std::conditional_t<F::kFormat == Format::f32, Bfloats, Halves>;
 template <class F>
@@ -156,12 +178,16 @@ struct Keys<Q8> {
   }
 };
 
-// rows: the page's rows in shared memory, `stride` bytes apart.
+template <class F>
+struct Keys<Latent<F>> : Keys<F> {};
+
+// rows: the page's rows in shared memory, `stride` bytes apart. channel_of: the channel of a row of
+// fragment `tile`, from the first of these kTiles fragments on.
 template <class F>
 struct PlainValues {
   static constexpr int kTiles = 1, kRows = kPage;
   static constexpr float kScale = 1;
-  static __device__ __forceinline__ int channel_of(int row) { return row; }
+  static __device__ __forceinline__ int channel_of(int, int row) { return row; }
   static __device__ __forceinline__ void load(const std::byte* rows, int stride, int, int unit,
                                               Fragment<F> (&v)[kTiles]) {
     const int lane = threadIdx.x % 32;
@@ -198,7 +224,9 @@ template <>
 struct Values<F8> {
   static constexpr int kTiles = 2, kRows = kPage;
   static constexpr float kScale = 256;
-  static __device__ __forceinline__ int channel_of(int row) { return pairs_first(row); }
+  static __device__ __forceinline__ int channel_of(int tile, int row) {
+    return 16 * tile + pairs_first(row);
+  }
   static __device__ __forceinline__ void load(const std::byte* rows, int stride, int, int unit,
                                               Fragment<F8> (&v)[kTiles]) {
     uint32_t x[4];
@@ -214,7 +242,9 @@ template <>
 struct Values<Q8> {
   static constexpr int kTiles = 2, kRows = kPage + 1;
   static constexpr float kScale = 1;
-  static __device__ __forceinline__ int channel_of(int row) { return pairs_first(row); }
+  static __device__ __forceinline__ int channel_of(int tile, int row) {
+    return 16 * tile + pairs_first(row);
+  }
   static __device__ __forceinline__ void load(const std::byte* rows, int stride, int v_cols,
                                               int unit, Fragment<Q8> (&v)[kTiles]) {
     uint32_t x[4];
@@ -227,6 +257,74 @@ struct Values<Q8> {
       const uint32_t d = scales[p * blocks] | uint32_t(scales[(p + 1) * blocks]) << 16;
       v[i / 2][0][i % 2 * 2] = mul_halves(halves_of_i8(x[i]), d),
                           v[i / 2][0][i % 2 * 2 + 1] = mul_halves(halves_of_i8(x[i] >> 8), d);
+    }
+  }
+};
+
+// Values inside keys. `rows` is the K tile, one row of `stride` bytes.
+template <class F>
+struct LatentValues {
+  static constexpr int kTiles = 1, kRows = 1;
+  static constexpr float kScale = 1;
+  static __device__ __forceinline__ int channel_of(int, int row) { return row; }
+};
+template <>
+struct Values<Latent<F16>> : LatentValues<F16> {
+  static __device__ __forceinline__ void load(const std::byte* rows, int, int, int unit,
+                                              Fragment<F16> (&v)[kTiles]) {
+    const int lane = threadIdx.x % 32, channel = 16 * unit + lane / 8 % 2 * 8 + lane % 8;
+    load_matrices(v[0][0], rows + 16 * Keys<F16>::place(2 * channel + lane / 16));
+  }
+};
+template <>
+struct Values<Latent<F32>> : LatentValues<F32> {
+  static __device__ __forceinline__ void load(const std::byte* rows, int, int, int unit,
+                                              Fragment<F32> (&v)[kTiles]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto* at = reinterpret_cast<const float*>(rows) +
+                       (16 * unit + i % 2 * 8 + lane / 4) * kPage + i / 2 * 8 + lane % 4 * 2;
+      Keys<F32>::split_pair(at[0], at[1], v[0], i);
+    }
+  }
+};
+template <>
+struct Values<Latent<F8>> : LatentValues<F8> {
+  static constexpr float kScale = 256;
+  static __device__ __forceinline__ void load(const std::byte* rows, int, int, int unit,
+                                              Fragment<F8> (&v)[kTiles]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t two = *reinterpret_cast<const uint16_t*>(
+          rows + (16 * unit + i % 2 * 8 + lane / 4) * kPage + i / 2 * 8 + lane % 4 * 2);
+      v[0][0][i] = halves_of_f8(two | two << 8);
+    }
+  }
+};
+// A word has four channels of a position. Lane 4 g + t takes word g of 32 channels: they are rows g
+// and g + 8 of two fragments.
+template <>
+struct Values<Latent<Q8>> {
+  static constexpr int kTiles = 2, kRows = 1;
+  static constexpr float kScale = 1;
+  static __device__ __forceinline__ int channel_of(int tile, int row) {
+    return 4 * (row % 8) + 2 * tile + row / 8;
+  }
+  static __device__ __forceinline__ void load(const std::byte* rows, int, int, int unit,
+                                              Fragment<Q8> (&v)[kTiles]) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const auto& tile = reinterpret_cast<const Q8::Tile*>(rows)[unit];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = 8 * half + 2 * t;
+      const uint2 codes = load8(tile.q + 64 * g + 4 * position);
+      const uint32_t d = load4(tile.d + position);
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        v[c / 2][0][c % 2 + 2 * half] =
+            mul_halves(halves_of_i8(__byte_perm(codes.x, codes.y, c | (4 + c) << 8)), d);
     }
   }
 };

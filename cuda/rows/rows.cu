@@ -159,13 +159,14 @@ __global__ void kv_write(KvWriteArgs a) {
   for (const Store* s = a.kv.stores() + blockIdx.x; s < a.kv.stores_end(); s += gridDim.x) {
     const KvSlot to(a.kv, *s, head);
     const float *key = a.k + (int64_t(s->token) * a.kv.heads + head) * k_dim,
-                *value = a.v + (int64_t(s->token) * a.kv.heads + head) * v_dim,
                 *angles = angles_of(s->token);
     for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
       const float k = channel(key, first + lane, k_dim);
       store_channels(a.kv, to, first, angles ? rotate_channel(k, first + lane, angles, a.dim) : k,
                      true, spare + warp);
     }
+    if (a.kv.v_inside_k) continue;
+    const float* value = a.v + (int64_t(s->token) * a.kv.heads + head) * v_dim;
     for (int first = 32 * warp; first < v_dim; first += 32 * kWriteWarps)
       store_channels(a.kv, to, first, channel(value, first + lane, v_dim), false, spare + warp);
   }

@@ -265,6 +265,47 @@ TEST_CASE("cuda: attention over heads of 512 channels needs at most 99 KB of sha
   CHECK(entry.supports(s.op, a, kMuch));
 }
 
+// Multi-head latent attention: DeepSeek's width, and small ones. 20 channels are not whole
+// fragments, 40 heads are more than a block takes.
+TEST_CASE("cuda: attention over values inside keys") {
+  Device device;
+  if (!device.available()) return;
+  for (const Attention& op :
+       {Attention{0, 3, {1, 576, 512, 0, true}, .05f}, Attention{0, 40, {1, 48, 32, 0, true}, .2f},
+        Attention{0, 3, {1, 20, 20, 0, true}, .2f}, Attention{0, 4, {2, 96, 64, 300, true}, .2f}})
+    for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
+      if (format == Format::q8 && op.kv.v_dim % 32 != 0) continue;
+      CAPTURE(op.kv.k_dim);
+      CAPTURE(info(format).name);
+      const bool wide = op.kv.k_dim == 576, many = op.kv.window > 0;  // more than 32 tokens
+      Sequences s(op, format, {{3}, from_to(255, 257), from_to(many ? 500 : 530, 531)});
+      if (!s.supported(device)) {
+        CHECK(wide);
+        CHECK(format == Format::f32);
+        continue;
+      }
+      const int64_t cols = op.heads * op.kv.v_dim;
+      const std::vector<float> got = s.on_device(device, 0, s.batch.size());
+      CHECK(deviation(got, s.reference()) < bound(format));
+      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1}, {3, 1}, {2, 4}}) {
+        const std::vector<float> part = s.on_device(device, from, n);
+        CHECK(std::memcmp(part.data(), got.data() + from * cols, part.size() * 4) == 0);
+      }
+      if (wide) continue;
+      // The last position, which only the last token sees, becomes NaN.
+      const KvView& kv = s.states.paged[0];
+      const int32_t page = s.tables[2][531 / kPage];
+      const size_t slot = 531 % kPage, item = info(format).row_block_bytes;
+      if (format == Format::q8)
+        std::memset(reinterpret_cast<Q8::Tile*>(kv.keys(0, page))->d + slot, 0xFF, 2);
+      else
+        std::memset(kv.keys(0, page) + slot * item, 0xFF, item);  // channel 0
+      const std::vector<float> after = s.on_device(device, 0, s.batch.size());
+      CHECK(std::memcmp(after.data(), got.data(), size_t((s.batch.size() - 1) * cols) * 4) == 0);
+      CHECK(!std::isfinite(after[size_t((s.batch.size() - 1) * cols)]));
+    }
+}
+
 TEST_CASE("cuda: attention merges more chunks than there are blocks, and than it merges at once") {
   Device device;
   if (!device.available()) return;

@@ -88,7 +88,7 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
   for (const std::string& model :
        {std::string(), golden("models/gpt2"), golden("models/mistral_window"),
         golden("models/phi2"), golden("models/olmo2"), golden("models/mpt"), golden("models/olmo"),
-        golden("models/phi2"), golden("models/olmo2"), golden("models/gemma2"),
+        golden("models/deepseek_v2_lite"), golden("models/deepseek_v3"), golden("models/gemma2"),
         golden("models/gemma3"), golden("models/gemma3n"), golden("models/gemma4"),
         golden("models/mistral3"), golden("models/cohere2"), golden("models/command_r_plus"),
         golden("gguf/tiny_llama_mixed.gguf")}) {
