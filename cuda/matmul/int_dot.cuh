@@ -17,7 +17,7 @@
 // that owns a block unpacks its scales as above and passes them on by shuffles.
 //
 // Instructions for a group and warp (4.25-bit q4: 4 KB of codes), nvcc 13, sm_90: about 590 for one
-// token, of which 336 are for the integer pipe, and 1440 for 16 tokens.
+// token, of which 336 are for the integer pipe, and 1280 for 16 tokens.
 #pragma once
 #include "cuda/device/mma.cuh"
 #include "cuda/device/order.h"
