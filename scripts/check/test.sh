@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process, as many at a time as there are cores
-# (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the slowest cases (of 10 s or more) and the failed ones,
-# and count all. The exit status is 1 if a case failed, crashed or was killed. TEST_MODES is a list of values of CHASKI_SHIM
-# (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set, each case gets one of them by its name, so that other cases do not change it.
+# test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process. Three run at a time for two cores (or
+# TEST_JOBS), because a third of their time is waiting. The output of a case is printed when it ends. The last lines name the slowest cases
+# (of 10 s or more) and the failed ones, and count all. The exit status is 1 if a case failed, crashed or was killed. TEST_MODES is a list
+# of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set, each case gets one of them by its name, so that other cases
+# do not change it.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -55,7 +56,8 @@ for program in "${programs[@]}"; do
   seq -f "$program %g" "${cases:-0}"
 done > "$work/cases"
 [ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
-xargs -P "${TEST_JOBS:-$(nproc)}" -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
+jobs=${TEST_JOBS:-$(nproc)}
+xargs -P $((jobs + jobs / 2)) -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
 [ ! -e "$work/slow" ] || sort -rn "$work/slow" | head -n 5
 [ ! -e "$work/failed" ] || sort "$work/failed"
 passed=$(find "$work" -name '*.passed' | wc -l)

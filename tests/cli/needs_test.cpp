@@ -62,8 +62,8 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
       {of_architecture("rwkv9"),
        " known ones (built most like llama: 100% of the names of its tensors are the same)"},
-      {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "plamo2"),
-       "tokenizer.ggml.model is \"plamo2\", expected"},
+      {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "fugu"),
+       "tokenizer.ggml.model is \"fugu\", expected"},
       {tiny_llama()
            .drop("tokenizer.ggml.model")
            .str("tokenizer.ggml.model", "gpt2")
