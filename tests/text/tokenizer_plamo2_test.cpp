@@ -1,4 +1,6 @@
-// PLaMo 2's tokenizer: the cut with the highest sum of scores.
+// PLaMo 2's tokenizer: the pieces with the highest sum of scores.
+#include <cmath>
+
 #include "engine/text/tokenizer/tokenizer.h"
 #include "ggml-like-tensor/base/error.h"
 #include "models/import/import.h"
@@ -32,7 +34,7 @@ Metadata pieces(const std::vector<std::pair<std::string, double>>& more) {
 
 }  // namespace
 
-TEST_CASE("tokenizer: PLaMo 2 takes the cut with the highest sum of scores") {
+TEST_CASE("tokenizer: PLaMo 2 takes the pieces with the highest sum of scores") {
   const auto t = Tokenizer::make(pieces({{"a", -2},
                                          {"b", -2},
                                          {"ab", -3},
@@ -50,13 +52,24 @@ TEST_CASE("tokenizer: PLaMo 2 takes the cut with the highest sum of scores") {
   CHECK_EQ(t->decode(t->encode("ab \u65e5\u672c\xFF")), "ab \u65e5\u672c\xFF");
   CHECK_EQ(t->encode_with_control("<|plamo:bos|>a"), Ids{1, a});
   CHECK_EQ(t->encode("<|plamo:bos|>").size(), 13);  // characters
-  // Of equal sums the cut that begins with the longest piece.
+  // If sums are equal, the longest first piece wins.
   const auto equal = Tokenizer::make(pieces({{"x", -1}, {"xx", -2}, {"xxx", -3}}));
   CHECK_EQ(equal->encode("xxxx"), Ids{260, 258});
 }
 
+TEST_CASE("tokenizer: PLaMo 2's tokens that a user defined are found in a text") {
+  Metadata meta = pieces({{"<op>", -1}});
+  std::vector<int64_t> types(259, 6);
+  types[0] = 2, types[1] = 3, types[258] = 4;
+  meta.set_ints("tokenizer.types", types);
+  CHECK_EQ(Tokenizer::make(meta)->encode("a<op>"), Ids{2 + 'a', 258});
+}
+
 TEST_CASE("tokenizer: PLaMo 2's vocabularies that cannot be read") {
-  Metadata meta = pieces({});
+  Metadata meta = pieces({{"ab", std::nan("")}});
+  CHECK_EQ(test::error_of([&] { Tokenizer::make(meta); }).what(),
+           std::string("made.gguf: tokenizer.scores[258] is nan, expected a number"));
+  meta = pieces({});
   meta.set_floats("tokenizer.scores", {1, 2});
   CHECK_EQ(test::error_of([&] { Tokenizer::make(meta); }).what(),
            std::string("made.gguf: tokenizer.scores has 2 entries, expected 258"));

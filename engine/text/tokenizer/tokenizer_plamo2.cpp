@@ -1,11 +1,11 @@
-// PLaMo 2's tokenizer: of all ways to cut a text into pieces, the one with the highest sum of
-// scores, rounded to 1e-4. It is found from the end of the text to its beginning; of equal sums the
-// one that begins with the longest piece is taken. A character that no piece has becomes its bytes,
-// at a price of 1000. There is no normalization, and spaces are spaces.
+// PLaMo 2's tokenizer. It divides a text into the pieces with the highest sum of scores, which are
+// rounded to 1e-4. If sums are equal, the longest first piece wins. A character without a piece
+// becomes its bytes and costs 1000. There is no normalization, and spaces are spaces.
 // Source: llama.cpp's reader of its GGUF files, which follows the authors' tokenization_plamo.py.
 #include <algorithm>
 #include <cmath>
 
+#include "engine/text/tokenizer/pieces.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "engine/text/tokenizer/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
@@ -23,10 +23,6 @@ class Plamo2Tokenizer : public Tokenizer {
   static constexpr int64_t kUnknown = -10'000'000, kWorst = -20'000'000;
 
   void encode_run(std::string_view text, bool opens, WordCache& words) const override;
-  // Calls found(id) for each piece that `text` begins with, from the shortest on.
-  template <class Found>
-  void each_piece(std::string_view text, Found found) const;
-
   std::vector<TokenId> sorted_;  // normal pieces, by text
   std::vector<int64_t> scores_;
   std::array<TokenId, 256> byte_ids_;
@@ -41,15 +37,6 @@ size_t character_size(std::string_view text) {
   return size;
 }
 
-// "<0x0A>" is 10; -1 for anything else.
-int byte_of(const std::string& raw) {
-  unsigned value = 0;
-  char end = 0, rest = 0;
-  if (raw.size() != 6 || std::sscanf(raw.c_str(), "<0x%2X%c%c", &value, &end, &rest) != 2)
-    return -1;
-  return end == '>' ? int(value) : -1;
-}
-
 Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& meta) : Tokenizer(meta) {
   const Floats& scores = meta.floats("tokenizer.scores");
   if (scores.size() != tokens_.size())
@@ -57,7 +44,12 @@ Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& meta) : Tokenizer(meta) {
          scores.size(), size());
   byte_ids_.fill(-1);
   for (TokenId id = 0; id < size(); ++id) {
-    scores_.push_back(std::llround(std::clamp(scores[size_t(id)], -1e9, 1e9) * kScale));
+    const double score = scores[size_t(id)];
+    if (!std::isfinite(score))
+      fail(Exit::bad_file, "{}: tokenizer.scores[{}] is {}, expected a number", meta.origin, id,
+           score);
+    // Sums of these fit into 64 bits for any text.
+    scores_.push_back(std::llround(std::clamp(score, -1e6, 1e6) * kScale));
     const std::string raw(tokens_[size_t(id)]);
     if (is_control(id)) {
       bytes_.push_back("");
@@ -71,6 +63,7 @@ Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& meta) : Tokenizer(meta) {
       bytes_.push_back(std::string(1, static_cast<char>(byte)));
     } else {
       bytes_.push_back(raw);
+      if (type(id) == TokenType::user_defined) recognise(id);
       if (type(id) == TokenType::normal && !raw.empty() && scores_.back() > kWorst)
         sorted_.push_back(id);
     }
@@ -84,21 +77,6 @@ Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& meta) : Tokenizer(meta) {
   std::sort(sorted_.begin(), sorted_.end(), [&](TokenId a, TokenId b) {
     return std::pair(piece(a), -a) < std::pair(piece(b), -b);
   });
-}
-
-template <class Found>
-void Plamo2Tokenizer::each_piece(std::string_view text, Found found) const {
-  auto first = sorted_.begin(), last = sorted_.end();
-  for (size_t at = 0; at < text.size() && first != last; ++at) {
-    const auto byte = [&](TokenId id) {
-      const std::string_view all = piece(id);
-      return at < all.size() ? static_cast<unsigned char>(all[at]) : -1;
-    };
-    const int next = static_cast<unsigned char>(text[at]);
-    first = std::partition_point(first, last, [&](TokenId id) { return byte(id) < next; });
-    last = std::partition_point(first, last, [&](TokenId id) { return byte(id) == next; });
-    if (first != last && piece(*first).size() == at + 1) found(*first);
-  }
 }
 
 void Plamo2Tokenizer::encode_run(std::string_view text, bool, WordCache& words) const {
@@ -116,13 +94,15 @@ void Plamo2Tokenizer::encode_run(std::string_view text, bool, WordCache& words) 
     const std::string_view rest = text.substr(*c);
     const auto size = uint32_t(character_size(rest));
     Step best{kUnknown + steps[*c + size].sum, -1, size};
-    each_piece(rest, [&](TokenId id) {
-      const auto n = uint32_t(piece(id).size());
-      const Step& next = steps[*c + n];
-      if (next.size == 0 && *c + n < text.size()) return;  // inside a character
-      const int64_t sum = scores_[size_t(id)] + next.sum;
-      if (sum >= best.sum) best = {sum, id, n};  // longer pieces come later
-    });
+    each_piece(
+        sorted_, [&](TokenId id) { return piece(id); }, rest,
+        [&](TokenId id) {
+          const auto n = uint32_t(piece(id).size());
+          const Step& next = steps[*c + n];
+          if (next.size == 0 && *c + n < text.size()) return;  // inside a character
+          const int64_t sum = scores_[size_t(id)] + next.sum;
+          if (sum >= best.sum) best = {sum, id, n};  // longer pieces come later
+        });
     steps[*c] = best;
   }
   for (size_t at = 0; at < text.size(); at += steps[at].size) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bitset>
 
+#include "engine/text/tokenizer/pieces.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "engine/text/tokenizer/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
@@ -54,22 +55,11 @@ RwkvTokenizer::RwkvTokenizer(const Metadata& meta) : Tokenizer(meta) {
             [&](TokenId a, TokenId b) { return std::pair(piece(a), a) < std::pair(piece(b), b); });
 }
 
-// Byte by byte, the range of pieces that begin as the text does gets narrower; a piece that ends
-// there is the first of its range.
 TokenId RwkvTokenizer::longest(std::string_view text) const {
-  TokenId found = -1;
-  auto first = sorted_.begin(), last = sorted_.end();
-  for (size_t at = 0; at < text.size() && first != last; ++at) {
-    const auto byte = [&](TokenId id) {
-      const std::string_view all = piece(id);
-      return at < all.size() ? static_cast<unsigned char>(all[at]) : -1;
-    };
-    const int next = static_cast<unsigned char>(text[at]);
-    first = std::partition_point(first, last, [&](TokenId id) { return byte(id) < next; });
-    last = std::partition_point(first, last, [&](TokenId id) { return byte(id) == next; });
-    if (first != last && piece(*first).size() == at + 1) found = *first;
-  }
-  return found;
+  TokenId longest = -1;
+  each_piece(
+      sorted_, [&](TokenId id) { return piece(id); }, text, [&](TokenId id) { longest = id; });
+  return longest;
 }
 
 void RwkvTokenizer::encode_run(std::string_view text, bool, WordCache& words) const {

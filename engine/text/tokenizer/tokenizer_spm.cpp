@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/text/tokenizer/pair_merge.h"
+#include "engine/text/tokenizer/pieces.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "engine/text/tokenizer/word_cache.h"
 #include "engine/text/utf8.h"
@@ -26,14 +27,6 @@ std::string with_spaces(std::string_view piece) {
     piece.remove_prefix(space ? kSpace.size() : 1);
   }
   return out;
-}
-
-// "<0x0A>" is 10; -1 for anything else.
-int byte_of(std::string_view piece) {
-  int value = -1;
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
-  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  return error == std::errc() && end == piece.data() + 5 ? value : -1;
 }
 
 class SpmTokenizer : public Tokenizer {
