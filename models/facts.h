@@ -337,8 +337,9 @@ struct TensorSlot {
   int64_t matrix_rows = 1;
   std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling
   RowOrder gguf_else_order;
-  int64_t gguf_planes = 0;          // of a tensor with three dimensions in a GGUF file
-  std::vector<int64_t> gguf_shape;  // its dimensions there, the columns first; empty: they follow
+  int64_t gguf_planes = 0;  // of a tensor with three dimensions in a GGUF file
+  std::vector<int64_t>
+      gguf_shape;  // its dimensions there, the columns first; empty: from rows and planes
   bool gguf_always = false, not_in_gguf = false;
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;

@@ -23,7 +23,7 @@ class Based : public Llama {
         .in_hf("alt_mixer_2.window_size")
         .range(1, 1 << 30)
         .required_in_hf()
-        .converted_from_hf_integer([](int64_t n) { return Given(n / 2 + 1); });
+        .converted_from_hf_integer([](int64_t n) { return Given(n < 0 ? n : n / 2 + 1); });
     k.integer(inner, "convolution_length")
         .in_hf("mixer.expand_proj")
         .range(2, 1 << 22)
@@ -152,7 +152,7 @@ class Based : public Llama {
     k.hf_expects({"alt_mixer.feature_map.input_dim"}, {features});
     if (recall_heads > 0) k.hf_expects({"alt_mixer.head_dim"}, {dim / recall_heads});
   }
-  // What the authors' code can also build, and the parts that it builds them from.
+  // Refuses configs of other models that the authors' code can build.
   static void expect_parts(Keys& k) {
     const std::string of = "based.models.mixers.";
     k.hf_expects({"_target_"}, {"based.models.gpt.GPT2MixerConfig"});
@@ -177,7 +177,7 @@ class Based : public Llama {
     if (kind == kWindow) {
       AttentionWeights& w = layers[size_t(i)].attn;
       fused_slots(s, w, "mixer.Wqkv", 1, Bias::none, true);
-      s.add(w.output, "attn_output", dim, dim).in_hf("mixer.out_proj");
+      s.add(w.output, "attn_output", dim, int64_t(heads) * head_dim).in_hf("mixer.out_proj");
     } else if (kind == kRecall) {
       s.add(m.q, "recall_q", recall_heads * features, dim).in_hf("mixer.proj_q");
       s.add(m.k, "recall_k", recall_heads * features, dim).in_hf("mixer.proj_k");

@@ -26,7 +26,8 @@ class Plamo2 : public Hybrid {
     k["sliding_window"]
         .in_hf("attention_window_size")
         .required_in_hf()
-        .converted_from_hf_integer([](int64_t before) { return Given(before + 1); });
+        .converted_from_hf_integer(
+            [](int64_t before) { return Given(before < 0 ? before : before + 1); });
     k.hf_expects({"full_attention_idx"}, {std::vector<int64_t>{}});
     mixer_keys(k, "mamba_d_conv", "", "mamba_d_state", "mamba_num_heads");
     k["ssm.inner_size"].not_in_hf().otherwise([this] { return Given(steps * head_dim); });
@@ -41,13 +42,17 @@ class Plamo2 : public Hybrid {
       if (attends(int64_t(i)) && head_list[i] != heads)
         fail(Exit::bad_file, "{}: model.head_count[{}] is {}, expected {}, that of other layers",
              file, i, head_list[i], heads);
+    for (size_t i = 0; i < kv_list.size(); ++i)
+      if (attends(int64_t(i)) && kv_list[i] != kv_heads)
+        fail(Exit::bad_file, "{}: model.head_count_kv[{}] is {}, expected {}, that of other layers",
+             file, i, kv_list[i], kv_heads);
   }
 
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers)), mambas.resize(size_t(n_layers)),
         after.resize(size_t(n_layers));
     token_slot(s);
-    // A norm's weight in a file is that much less.
+    // Hugging Face files store the weight minus `less`.
     const auto norm = [&](Linear& w, const char* name, const char* hf,
                           double less) -> Slots::Slot& {
       return s.add(w, name, 1, dim).in_hf(hf).less_in_hf(float(less));

@@ -453,7 +453,7 @@ class GgufWriter {
   SlotsByName slots_;
   // By names in the output: planes of a tensor, and rows of a vector that is stored as a matrix.
   std::unordered_map<std::string, int64_t> planes_, vectors_;
-  std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // that do not follow from these
+  std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // that slots state
   std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };
