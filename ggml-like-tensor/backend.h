@@ -33,8 +33,8 @@ struct KernelEntry {
   }
 };
 
-// The kernels of one format, which those of ops call: all that multiplies codes. Instruction sets
-// that differ only in their products of bytes share the kernels of ops.
+// The kernels of one format. The kernels of ops call them for every product of codes. Instruction
+// sets that differ only in their products of bytes share the kernels of ops.
 struct GroupInput;
 struct HeadPages;
 struct Weighing;

@@ -42,6 +42,7 @@ std::vector<Backend> of_this_machine() {
   std::vector<Backend> all;
   for (const Backend* compiled : kCompiled) {
     if (!runs_here(compiled->name)) continue;
+    ENSURE(!all.empty() || compiled->table[0].kernel, "a partial instruction set comes first");
     Backend own = *compiled;
     for (int i = 0; i < Ops::kCount; ++i)
       if (!own.table[i].kernel) own.table[i] = all.back().table[i];

@@ -12,5 +12,6 @@ struct FormatsWithLookups {
 }  // namespace
 
 extern const Backend kBackend_avx512vbmi;
-const Backend kBackend_avx512vbmi = formats_of<Avx512Lanes<true, true>, FormatsWithLookups>();
+const Backend kBackend_avx512vbmi =
+    formats_of<Avx512Lanes<true, true>, Avx512Lanes<false, false>, FormatsWithLookups>();
 }  // namespace chaski

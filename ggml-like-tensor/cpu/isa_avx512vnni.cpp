@@ -3,5 +3,6 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vnni;
-const Backend kBackend_avx512vnni = formats_of<Avx512Lanes<true, false>, FormatsOfBlocks>();
+const Backend kBackend_avx512vnni =
+    formats_of<Avx512Lanes<true, false>, Avx512Lanes<false, false>, FormatsOfBlocks>();
 }  // namespace chaski

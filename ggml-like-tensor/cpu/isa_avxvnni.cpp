@@ -13,5 +13,5 @@ struct Vpdpbusd {
 }  // namespace
 
 extern const Backend kBackend_avxvnni;
-const Backend kBackend_avxvnni = formats_of<AvxVnniLanes<Vpdpbusd>, FormatsOfBlocks>();
+const Backend kBackend_avxvnni = formats_of<AvxVnniLanes<Vpdpbusd>, Avx2Lanes, FormatsOfBlocks>();
 }  // namespace chaski

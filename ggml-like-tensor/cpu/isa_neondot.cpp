@@ -3,5 +3,5 @@
 
 namespace chaski {
 extern const Backend kBackend_neondot;
-const Backend kBackend_neondot = formats_of<NeonDotLanes, FormatsOfBlocks>();
+const Backend kBackend_neondot = formats_of<NeonDotLanes, NeonLanes, FormatsOfBlocks>();
 }  // namespace chaski

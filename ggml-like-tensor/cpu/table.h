@@ -72,9 +72,11 @@ constexpr Backend backend_of() {
   return Tables<V, AllFormats>::with_formats(Tables<V, AllFormats>::of_ops(Ops{}), Formats{});
 }
 // The kernels of the formats that gain from these Lanes. backends.cpp takes the others, and those
-// of ops, from the instruction set below, whose sums and groups must have the same size.
-template <class V, class Own>
+// of ops, from the instruction set below, whose Lanes are Base.
+template <class V, class Base, class Own>
 constexpr Backend formats_of() {
+  static_assert(kGroupsAtOnce<V> == kGroupsAtOnce<Base> &&
+                sizeof(typename V::F) == sizeof(typename Base::F));
   return Tables<V, Own>::with_formats({V::kName, {}, {}}, Formats{});
 }
 

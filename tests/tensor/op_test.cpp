@@ -207,6 +207,19 @@ TEST_CASE("op: top_k gives the k largest, the first of equal ones, NaN before al
     }
 }
 
+TEST_CASE("op: every instruction set has the kernels of every format") {
+  for (const Backend* backend : cpu_backends()) {
+    CAPTURE(backend->name);
+    Formats::each([&]<class F>(F) {
+      CAPTURE(std::string(F::kName));
+      const FormatKernels& kernels = backend->formats[int(F::kFormat)];
+      CHECK(bool(kernels.strips_times));
+      CHECK(bool(kernels.peak));
+      CHECK(bool(kernels.weigh_values) == KvFormats::has<F>);
+    });
+  }
+}
+
 TEST_CASE("op: route drops groups, and of equal scores chooses the first") {
   const float x[] = {2, 1, 0, 3, -9, 3, 1, 1};  // two of a group
   struct Wanted {
