@@ -13,8 +13,8 @@
 namespace chaski {
 namespace {
 
-constexpr int kMostWidth = 512;      // channels of a value, at most
-constexpr int kMostKeyWidth = 1024;  // shared memory limits it further
+constexpr int kMostWidth = 512;      // channels of a head, at most
+constexpr int kMostKeyWidth = 1024;  // of a key with its value inside; shared memory limits it
 constexpr int kMostHeads = 512;
 constexpr int kSplitTokens = kCudaSplitTokens;  // up to this number of tokens
 // shared memory in addition to AttentionShared: the flag of is_last(), aligned
@@ -207,8 +207,8 @@ struct AttentionKernel {
   static bool supports(const Attention& op, const OpArgs& a, size_t limit) {
     // An encoder's attention has no kernel here yet.
     return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
-           op.kv.k_dim <= kMostKeyWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
-           is_addressable(view(op, a)) &&
+           op.kv.k_dim <= (op.kv.v_inside_k ? kMostKeyWidth : kMostWidth) &&
+           op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads && is_addressable(view(op, a)) &&
            (shape_bytes(op, a, limit, false) > 0 || shape_bytes(op, a, limit, true) > 0);
   }
   // Bytes of the totals in memory if shared memory has no room for them.

@@ -87,7 +87,7 @@ struct QueryTile {
 };
 
 // Dynamic shared memory. ldmatrix reads eight rows of 16-byte pieces at once; row strides are an
-// odd number of pieces, which avoids bank conflicts.
+// odd number of pieces, which avoids bank conflicts. Values inside keys rely on Keys<F>::place().
 template <class F>
 struct AttentionShared {
   // a row of values has one position, or the scales of q8; or a page if they are inside the keys

@@ -22,9 +22,9 @@ constexpr int64_t rounds(int64_t blocks, int64_t together) {
 
 }  // namespace
 
-// The blocks of the tile kernel take 128 rows and 128 tokens. If they are fewer than the
-// multiprocessors, the others are idle: 4096 rows and 128 tokens are 32 blocks. With 64 tokens half
-// of each block would be idle.
+// Whether the tile kernel takes fewer rounds of instructions than that for few tokens. Its blocks
+// take 128 rows and 128 tokens, so 4096 rows and 128 tokens are 32 blocks, which leave most
+// multiprocessors idle. With 64 tokens half of each block would be idle.
 bool prefers_tiles(Format format, const MatMulJob& job, const LaunchContext& c) {
   const int64_t pairs = job.pairs() * job.matrices(),
                 tiles = rounds(pairs, TileShape::kSlots) * rounds(job.tokens, TileShape::kTokens),

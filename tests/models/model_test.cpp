@@ -56,10 +56,13 @@ std::vector<float> logits_of(const std::string& model, const Golden& g, Format k
 double logit_error(const std::string& model, const Golden& g, Format kv) {
   const std::vector<float> got = logits_of(model, g, kv);
   double worst = 0, most = 0;
+  bool finite = true;
   for (size_t i = 0; i < got.size(); ++i) {
+    finite = finite && std::isfinite(got[i]);
     worst = std::max(worst, std::fabs(double(got[i]) - double(g.logits[i])));
     most = std::max(most, std::fabs(double(g.logits[i])));
   }
+  CHECK(finite);
   MESSAGE(model << ", kv " << std::string(info(kv).name) << ": max error / max logit "
                 << worst / most);
   return worst / most;
@@ -143,14 +146,17 @@ TEST_CASE("model: recurrent layers after texts of 1 to 1000 tokens") {
     o.model = file, o.kv = Format::f32, o.context = told["context"];
     const auto engine = Engine::open(o);
     double worst = 0, most = 0;
+    bool finite = true;
     size_t at = 0;
     for (const size_t length : told["lengths"].get<std::vector<size_t>>()) {
       for (const float got : engine->session()->extend(std::span(tokens).first(length), 1)) {
         worst = std::max(worst, std::fabs(double(got) - double(want[at])));
+        finite = finite && std::isfinite(got);
         most = std::max(most, std::fabs(double(want[at++])));
       }
     }
     CHECK(at == want.size());
+    CHECK(finite);
     MESSAGE(folder << ": max error / max logit " << worst / most);
     CHECK(worst / most <= 1e-4);
     ++n;
