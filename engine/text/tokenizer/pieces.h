@@ -1,4 +1,4 @@
-// What the tokenizers share that look up pieces in a vocabulary.
+// How tokenizers look up pieces of a vocabulary.
 #pragma once
 #include <algorithm>
 #include <charconv>
@@ -17,12 +17,12 @@ inline int byte_of(std::string_view piece) {
   return error == std::errc() && end == piece.data() + 5 ? value : -1;
 }
 
-// Calls found(id) for each piece that `text` begins with, from the shortest on. `sorted` are the
-// pieces by text, and spelling(id) is the text of one. Byte by byte, the range of pieces that begin
-// as the text does gets narrower; a piece that ends there is the first of its range.
+// Calls found(same) for each text that `text` begins with, from the shortest on. `same` are the ids
+// with this text, at least one. `sorted` are all ids by text, and spelling(id) is the text of one.
+// Byte by byte, the range of ids whose texts match gets narrower; those that end there come first.
 template <class Spelling, class Found>
-void each_piece(std::span<const TokenId> sorted, Spelling spelling, std::string_view text,
-                Found found) {
+void each_beginning(std::span<const TokenId> sorted, Spelling spelling, std::string_view text,
+                    Found found) {
   auto first = sorted.begin(), last = sorted.end();
   for (size_t at = 0; at < text.size() && first != last; ++at) {
     const auto byte = [&](TokenId id) {
@@ -32,7 +32,9 @@ void each_piece(std::span<const TokenId> sorted, Spelling spelling, std::string_
     const int next = static_cast<unsigned char>(text[at]);
     first = std::partition_point(first, last, [&](TokenId id) { return byte(id) < next; });
     last = std::partition_point(first, last, [&](TokenId id) { return byte(id) == next; });
-    if (first != last && spelling(*first).size() == at + 1) found(*first);
+    auto end = first;
+    while (end != last && spelling(*end).size() == at + 1) ++end;
+    if (end != first) found(std::span(first, end));
   }
 }
 

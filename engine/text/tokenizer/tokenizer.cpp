@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/text/tokenizer/pieces.h"
 #include "engine/text/tokenizer/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
@@ -186,26 +187,19 @@ void Tokenizer::sort_spellings() {
   }
 }
 
-// The longest token that is a prefix of `text`, or -1. Byte by byte, the range of tokens that match
-// the text gets narrower; a token that is complete is the first of its range.
+// The longest token that is a prefix of `text`, or -1. Of tokens with one spelling, the first.
 TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
   TokenId longest = -1;
   const auto second = static_cast<unsigned char>(text.size() > 1 ? text[1] : '\0');
   if (!begins_[static_cast<unsigned char>(text[0]) * 256u + second]) return longest;
-  auto first = spellings_.begin(), last = spellings_.end();
-  for (size_t at = 0; at < text.size() && first != last; ++at) {
-    const auto byte = [&](TokenId id) {
-      const std::string_view all = spelling(id);
-      return at < all.size() ? static_cast<unsigned char>(all[at]) : -1;
-    };
-    const int next = static_cast<unsigned char>(text[at]);
-    first = std::partition_point(first, last, [&](TokenId id) { return byte(id) < next; });
-    last = std::partition_point(first, last, [&](TokenId id) { return byte(id) == next; });
-    bool found = false;
-    for (auto end = first; end != last && spelling(*end).size() == at + 1; ++end)
-      if (trusted || !is_control(*end))
-        longest = found ? std::min(longest, *end) : *end, found = true;
-  }
+  each_beginning(
+      spellings_, [&](TokenId id) { return spelling(id); }, text,
+      [&](std::span<const TokenId> same) {
+        bool found = false;
+        for (const TokenId id : same)
+          if (trusted || !is_control(id))
+            longest = found ? std::min(longest, id) : id, found = true;
+      });
   return longest;
 }
 

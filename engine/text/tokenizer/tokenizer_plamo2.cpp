@@ -23,7 +23,8 @@ class Plamo2Tokenizer : public Tokenizer {
   static constexpr int64_t kUnknown = -10'000'000, kWorst = -20'000'000;
 
   void encode_run(std::string_view text, bool opens, WordCache& words) const override;
-  std::vector<TokenId> sorted_;  // normal pieces, by text
+
+  std::vector<TokenId> sorted_;  // normal pieces, by text; of equal ones the last id comes first
   std::vector<int64_t> scores_;
   std::array<TokenId, 256> byte_ids_;
 };
@@ -73,7 +74,6 @@ Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& meta) : Tokenizer(meta) {
       fail(Exit::bad_file,
            "{}: tokenizer.tokens has no byte token for the byte {:#04x}, expected all 256",
            meta.origin, byte);
-  // Of equal pieces the last one counts.
   std::sort(sorted_.begin(), sorted_.end(), [&](TokenId a, TokenId b) {
     return std::pair(piece(a), -a) < std::pair(piece(b), -b);
   });
@@ -94,9 +94,10 @@ void Plamo2Tokenizer::encode_run(std::string_view text, bool, WordCache& words) 
     const std::string_view rest = text.substr(*c);
     const auto size = uint32_t(character_size(rest));
     Step best{kUnknown + steps[*c + size].sum, -1, size};
-    each_piece(
+    each_beginning(
         sorted_, [&](TokenId id) { return piece(id); }, rest,
-        [&](TokenId id) {
+        [&](std::span<const TokenId> same) {
+          const TokenId id = same.front();
           const auto n = uint32_t(piece(id).size());
           const Step& next = steps[*c + n];
           if (next.size == 0 && *c + n < text.size()) return;  // inside a character

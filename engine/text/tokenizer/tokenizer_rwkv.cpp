@@ -57,8 +57,9 @@ RwkvTokenizer::RwkvTokenizer(const Metadata& meta) : Tokenizer(meta) {
 
 TokenId RwkvTokenizer::longest(std::string_view text) const {
   TokenId longest = -1;
-  each_piece(
-      sorted_, [&](TokenId id) { return piece(id); }, text, [&](TokenId id) { longest = id; });
+  each_beginning(
+      sorted_, [&](TokenId id) { return piece(id); }, text,
+      [&](std::span<const TokenId> same) { longest = same.front(); });
   return longest;
 }
 
