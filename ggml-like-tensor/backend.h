@@ -33,11 +33,11 @@ struct KernelEntry {
   }
 };
 
-// The kernels of one format. The kernels of ops call them for every product of codes. Instruction
-// sets that differ only in their products of bytes share the kernels of ops.
 struct GroupInput;
 struct HeadPages;
 struct Weighing;
+// The kernels of one format, which the kernels of ops call for strips of weights and for keys and
+// values. Instruction sets that differ only in their products of bytes share the kernels of ops.
 struct FormatKernels {
   // Strips of a weight or of keys times activations (cpu/strip.h).
   void (*strips_times)(const std::byte* strips, size_t bytes, int n_strips, int64_t from,

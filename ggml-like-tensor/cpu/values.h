@@ -22,6 +22,7 @@
 #include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
+
 // One state's keys and values of one KV head in the pages of a table, with the addresses computed
 // once.
 struct HeadPages {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process. Three run at a time for two cores,
-# because a third of their time is waiting; TEST_JOBS is used instead of the number of cores. The output of a case is printed when it ends. The last lines name the slowest cases
-# (of 10 s or more) and the failed ones, and count all. The exit status is 1 if a case failed, crashed or was killed. TEST_MODES is a list
-# of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set, each case gets one of them by its name, so that other cases
-# do not change it.
+# because a third of their time is waiting; TEST_JOBS is used instead of the number of cores. The output of a case is printed when it ends.
+# The last lines name the slowest cases (of 10 s or more) and the failed ones, and count all. The exit status is 1 if a case failed, crashed
+# or was killed. TEST_MODES is a list of values of CHASKI_SHIM (tests/cuda_shim/modes.h); if CHASKI_SHIM is not set, each case gets one of
+# them by its name, so that other cases do not change it.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done

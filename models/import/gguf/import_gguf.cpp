@@ -96,8 +96,8 @@ class GgufImport {
            type_name(value), kind_name(kind));
   }
 
-  // Files with unsupported tokenizers keep all tokenizer keys unchanged. Gemma 4's
-  // vocabulary is SentencePiece's with merges instead of scores.
+  // Files with unsupported tokenizers keep all tokenizer keys unchanged. Gemma 4's vocabulary is
+  // SentencePiece's with merges instead of scores.
   void find_tokenizer() {
     auto found = file_.values.find("tokenizer.ggml.model");
     if (found == file_.values.end()) return;
