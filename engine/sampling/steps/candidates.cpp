@@ -18,18 +18,20 @@ constexpr auto kBefore = [](const Candidate& a, const Candidate& b) {
 void Candidates::assign(std::span<const float> logits, int k) {
   all_.clear();
   sorted_ = false;
-  const size_t most = k > 0 ? size_t(k) : logits.size();
-  // A heap whose front is the smallest logit that is kept: most logits are compared only with it.
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == -INFINITY) continue;
-    const Candidate c{logits[i], TokenId(i)};
-    if (all_.size() == most) {
-      if (!kBefore(c, all_.front())) continue;
-      std::pop_heap(all_.begin(), all_.end(), kBefore);
-      all_.pop_back();
-    }
-    all_.push_back(c);
-    if (most < logits.size()) std::push_heap(all_.begin(), all_.end(), kBefore);
+  const size_t n = logits.size(), most = k > 0 ? size_t(k) : n;
+  size_t i = 0;
+  for (; i < n && all_.size() < most; ++i)
+    if (logits[i] != -INFINITY) all_.push_back({logits[i], TokenId(i)});
+  if (i == n) return;
+  // A heap whose front is the smallest logit that is kept: the other logits are compared only with
+  // it. Of equal logits the earlier token is kept.
+  std::make_heap(all_.begin(), all_.end(), kBefore);
+  for (float least = float(all_.front().logit); i < n; ++i) {
+    if (!(logits[i] > least)) continue;
+    std::pop_heap(all_.begin(), all_.end(), kBefore);
+    all_.back() = {logits[i], TokenId(i)};
+    std::push_heap(all_.begin(), all_.end(), kBefore);
+    least = float(all_.front().logit);
   }
 }
 
