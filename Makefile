@@ -83,15 +83,14 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 # another's unit, because they read the same headers and have the same flags; a unit takes at most as long as the largest folder.
 # MODE=debug compiles each file by itself, which shows missing includes. Sanitized units stay small, because they take more memory.
 ifeq ($(MODE),release)
-WITH_engine/session      := engine/pages engine/passes
-WITH_engine/requests     := engine/drafting
+WITH_engine/session      := engine/pages engine/passes engine/requests engine/drafting
 WITH_engine/measure      := engine/loadtest
 WITH_engine/conversation := engine/text/jinja engine/grammar/schema
 WITH_engine/grammar      := engine/text engine/text/tokenizer engine/sampling/steps engine/sampling
 WITH_engine/shelf        := engine/machine
 WITH_main/flags          := main/terminal main
 WITH_models/import/hf    := models/import/tokenizer models/import models/import/gguf
-WITH_models              := models/blocks models/heads
+WITH_models              := models/arch models/blocks models/heads
 WITH_ggml-like-tensor    := ggml-like-tensor/base ggml-like-tensor/file ggml-like-tensor/ops
 WITH_quant               := quant/own quant/gguf quant/packed quant/encode
 WITH_tests/models        := tests/quantize
@@ -224,6 +223,7 @@ $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 QUICK_ROOMS := main models $(addprefix engine/,conversation drafting grammar/schema loadtest machine measure pages passes requests session shelf text/jinja)
 $(filter $(QUICK_ROOMS:%=$(BUILD)/%/%),$(FIRST_FOR)): EXTRA += $(QUICK)
+$(filter $(BUILD)/engine/grammar/% $(BUILD)/ggml-like-tensor/unit.o,$(FIRST_FOR)): EXTRA += $(if $(filter release,$(MODE)),-O1)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.
 $(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
