@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "engine/text/ordered_json.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
 #include "models/import/json_file.h"
@@ -13,12 +13,10 @@ namespace chaski {
 
 namespace {
 
-using Written = nlohmann::ordered_json;
-
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool"};
 
-Written calls_of(const std::vector<ToolCall>& calls) {
-  Written list = Written::array();
+OrderedJson calls_of(const std::vector<ToolCall>& calls) {
+  OrderedJson list = OrderedJson::array();
   for (const ToolCall& call : calls)
     list.push_back({{"id", call.id},
                     {"type", "function"},
@@ -79,19 +77,19 @@ SavedConversation read_saved_conversation(const std::string& path) {
 }
 
 void write_conversation(const std::string& path, const SavedConversation& conversation) {
-  Written list = Written::array();
+  OrderedJson list = OrderedJson::array();
   for (const ChatMessage& m : conversation.messages) {
     list.push_back({{"role", m.role}, {"content", m.content}});
     if (!m.calls.empty()) list.back()["tool_calls"] = calls_of(m.calls);
     if (!m.call_id.empty()) list.back()["tool_call_id"] = m.call_id;
     if (!m.name.empty()) list.back()["name"] = m.name;
   }
-  Written file_text{{"messages", list}};
+  OrderedJson file_text{{"messages", list}};
   if (!conversation.model.empty()) file_text["model"] = conversation.model;
   if (conversation.dropped > 0) file_text["dropped"] = conversation.dropped;
   if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
   // Bytes that are not UTF-8 become U+FFFD.
-  const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
+  const std::string text = written(file_text) + "\n";
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();

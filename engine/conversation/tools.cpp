@@ -1,8 +1,8 @@
 #include "engine/conversation/tools.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "engine/text/ordered_json.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
 #include "ggml-like-tensor/base/sha256.h"
@@ -11,8 +11,6 @@
 namespace chaski {
 
 namespace {
-
-using Members = nlohmann::ordered_json;  // in the order of the text
 
 // The first row that fits is used, so special spellings come before general ones.
 constexpr ToolSyntax kSyntaxes[] = {
@@ -43,11 +41,7 @@ constexpr int kMostNestedJson = 50;
 constexpr size_t kIdLength = 9;  // of a call
 constexpr std::string_view kFence = "```json";
 
-std::string written(const Members& value) {
-  return value.dump(-1, ' ', false, Members::error_handler_t::replace);
-}
-
-jinja::Value value_of(const Members& json, jinja::Budget& budget) {
+jinja::Value value_of(const OrderedJson& json, jinja::Budget& budget) {
   const auto text = [&](const std::string& s) {
     return jinja::Value::text(budget, s, jinja::kFromOutside);
   };
@@ -59,7 +53,7 @@ jinja::Value value_of(const Members& json, jinja::Budget& budget) {
   if (json.is_string()) return text(json.get<std::string>());
   if (json.is_array()) {
     jinja::Values items;
-    for (const Members& item : json) items.push_back(value_of(item, budget));
+    for (const OrderedJson& item : json) items.push_back(value_of(item, budget));
     return jinja::Value::list(budget, std::move(items));
   }
   if (!json.is_object()) return {};
@@ -70,20 +64,20 @@ jinja::Value value_of(const Members& json, jinja::Budget& budget) {
 }
 
 // A function is described directly, or as the member "function" of an object.
-bool is_wrapped(const Members& tool) {
+bool is_wrapped(const OrderedJson& tool) {
   return tool.contains("function") && tool["function"].is_object();
 }
-const Members& function_of(const Members& tool) {
+const OrderedJson& function_of(const OrderedJson& tool) {
   return is_wrapped(tool) ? tool["function"] : tool;
 }
 
 // Adjusts the references of a schema that is moved into another schema, to the place `to`.
-void move_references(Members& schema, const std::string& to) {
+void move_references(OrderedJson& schema, const std::string& to) {
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string())
     if (const std::string ref = schema["$ref"]; ref.starts_with('#'))
       schema["$ref"] = "#" + to + ref.substr(1);
   if (schema.is_structured())
-    for (Members& inner : schema) move_references(inner, to);
+    for (OrderedJson& inner : schema) move_references(inner, to);
 }
 
 // The end of the JSON value at the start of the text; npos if it does not end, or is nested deeper
@@ -212,15 +206,15 @@ class AnswerReader {
       if (end == std::string_view::npos) return false;
       const std::string name(inside_white_space(rest_.substr(0, end)));
       rest_.remove_prefix(std::min(rest_.find('{'), rest_.size()));
-      const Members arguments = value();
+      const OrderedJson arguments = value();
       return arguments.is_object() && add(name, arguments);
     }
     size_t taken = 0;
     while (rest_.starts_with('{') || (taken == 0 && rest_.starts_with('['))) {
-      const Members read = value();
+      const OrderedJson read = value();
       if (read.is_object() && !add(read)) return false;
-      if (read.is_array() &&
-          !std::all_of(read.begin(), read.end(), [&](const Members& call) { return add(call); }))
+      if (read.is_array() && !std::all_of(read.begin(), read.end(),
+                                          [&](const OrderedJson& call) { return add(call); }))
         return false;
       if (!read.is_structured() || read.empty()) return false;
       ++taken;
@@ -231,26 +225,26 @@ class AnswerReader {
   }
 
   // Reads the next value. A damaged value is returned as discarded, and nothing is read.
-  Members value() {
+  OrderedJson value() {
     const size_t end = end_of_json(rest_);
-    if (end == std::string_view::npos) return Members(Members::value_t::discarded);
-    Members read = Members::parse(rest_.substr(0, end), nullptr, false);
+    if (end == std::string_view::npos) return OrderedJson(OrderedJson::value_t::discarded);
+    OrderedJson read = maybe_json(rest_.substr(0, end));
     if (!read.is_discarded()) rest_.remove_prefix(end);
     return read;
   }
 
-  bool add(const Members& call) {
+  bool add(const OrderedJson& call) {
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
-    Members arguments = Members::object();
+    OrderedJson arguments = OrderedJson::object();
     for (const char* key : {"arguments", "parameters"})
       if (call.contains(key)) arguments = call[key];
     // Some models write the arguments as a string that holds JSON.
     if (arguments.is_string() && is_json_object(arguments.get_ref<const std::string&>()))
-      arguments = Members::parse(arguments.get<std::string>());
+      arguments = parsed_json(arguments.get<std::string>());
     return arguments.is_object() && add(call["name"].get<std::string>(), arguments);
   }
 
-  bool add(const std::string& name, const Members& arguments) {
+  bool add(const std::string& name, const OrderedJson& arguments) {
     const auto& known = tools_.names();
     if (std::find(known.begin(), known.end(), name) == known.end())
       out_.faults.push_back(fmt::format("the model calls the unknown function \"{}\", expected {}",
@@ -285,12 +279,12 @@ std::string CallIds::of(size_t call) const {
 }
 
 bool same_json(std::string_view a, std::string_view b) {
-  const Members one = Members::parse(a, nullptr, false), other = Members::parse(b, nullptr, false);
+  const OrderedJson one = maybe_json(a), other = maybe_json(b);
   return !one.is_discarded() && one == other;
 }
 
 bool is_json_object(std::string_view text) {
-  return text.starts_with('{') && end_of_json(text) == text.size() && Members::accept(text);
+  return text.starts_with('{') && end_of_json(text) == text.size() && OrderedJson::accept(text);
 }
 
 Tools Tools::parse(const std::string& file, const std::string& text) {
@@ -315,32 +309,29 @@ Tools Tools::parse(const std::string& file, const std::string& text) {
 jinja::Value Tools::value() const {
   if (empty()) return {};
   jinja::Budget budget = jinja::Budget::unlimited();
-  Members list = Members::parse(text_);
-  for (Members& tool : list)
+  OrderedJson list = parsed_json(text_);
+  for (OrderedJson& tool : list)
     if (!is_wrapped(tool)) tool = {{"type", "function"}, {"function", tool}};
   return value_of(list, budget);
 }
 
-std::string Tools::indented() const {
-  return empty() ? ""
-                 : Members::parse(text_).dump(2, ' ', false, Members::error_handler_t::replace);
-}
+std::string Tools::indented() const { return empty() ? "" : written(parsed_json(text_), 2); }
 
 std::string Tools::lines() const {
   std::string all;
-  for (const Members& tool : Members::parse(text_)) all += written(function_of(tool)) + "\n";
+  for (const OrderedJson& tool : parsed_json(text_)) all += written(function_of(tool)) + "\n";
   return all;
 }
 
 std::string Tools::schema_of_call(std::string_view name, std::string_view arguments) const {
-  const Members list = Members::parse(text_);
-  Members calls = Members::array();
-  for (const Members& tool : list) {
-    const Members& function = function_of(tool);
+  const OrderedJson list = parsed_json(text_);
+  OrderedJson calls = OrderedJson::array();
+  for (const OrderedJson& tool : list) {
+    const OrderedJson& function = function_of(tool);
     if (!name.empty() && function["name"] != name) continue;
-    Members parameters = function.contains("parameters") && function["parameters"].is_object()
-                             ? function["parameters"]
-                             : Members{{"type", "object"}};
+    OrderedJson parameters = function.contains("parameters") && function["parameters"].is_object()
+                                 ? function["parameters"]
+                                 : OrderedJson{{"type", "object"}};
     move_references(parameters, fmt::format("/anyOf/{}/properties/{}", calls.size(), arguments));
     calls.push_back(
         {{"type", "object"},
@@ -354,12 +345,12 @@ std::string Tools::schema_of_call(std::string_view name, std::string_view argume
 
 jinja::Value value_of_json(const std::string& json) {
   jinja::Budget budget = jinja::Budget::unlimited();
-  return value_of(Members::parse(json), budget);
+  return value_of(parsed_json(json), budget);
 }
 
 jinja::Value value_of_call(const ToolCall& call) {
   jinja::Budget budget = jinja::Budget::unlimited();
-  const Members arguments = Members::parse(call.arguments, nullptr, false);
+  const OrderedJson arguments = maybe_json(call.arguments);
   return value_of({{"type", "function"},
                    {"id", call.id},
                    {"function", {{"name", call.name}, {"arguments", arguments}}}},

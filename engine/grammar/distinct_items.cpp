@@ -1,22 +1,35 @@
 #include "engine/grammar/distinct_items.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <map>
+
+#include "engine/text/ordered_json.h"
 
 namespace chaski {
 
-std::string text_of_value(const std::string& json) {
-  auto value = nlohmann::json::parse(json, nullptr, false);
-  const auto settle = [](const auto& self, nlohmann::json& part) -> void {
-    if (part.is_number_float() && std::abs(part.get<double>()) < 1e15 &&
-        part.get<double>() == std::floor(part.get<double>()))
-      part = int64_t(part.get<double>());
-    if (part.is_structured())
-      for (nlohmann::json& inner : part) self(self, inner);
-  };
-  settle(settle, value);
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+namespace {
+
+// Equal values have one text: 1.0 is 1, and an object's members are sorted by name.
+std::string text_of(const OrderedJson& value) {
+  if (value.is_number_float() && std::abs(value.get<double>()) < 1e15 &&
+      value.get<double>() == std::floor(value.get<double>()))
+    return std::to_string(int64_t(value.get<double>()));
+  if (!value.is_structured()) return written(value);
+  std::string all;
+  if (value.is_array()) {
+    for (const OrderedJson& item : value) all += (all.empty() ? "[" : ",") + text_of(item);
+    return all.empty() ? "[]" : all + "]";
+  }
+  std::map<std::string, std::string> members;
+  for (const auto& [name, member] : value.items()) members[name] = text_of(member);
+  for (const auto& [name, text] : members)
+    all += (all.empty() ? "{" : ",") + written(name) + ":" + text;
+  return all.empty() ? "{}" : all + "}";
 }
+
+}  // namespace
+
+std::string text_of_value(const std::string& json) { return text_of(maybe_json(json)); }
 
 bool DistinctItems::may_become_used() const {
   const auto next = used_->texts.lower_bound(item_);

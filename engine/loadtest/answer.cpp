@@ -1,31 +1,26 @@
 #include "engine/loadtest/answer.h"
 
-#include <nlohmann/json.hpp>
-
+#include "engine/text/ordered_json.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
 namespace {
 
-using json = nlohmann::json;
-
-int count_in(const json& usage, const char* name) {
+int count_in(const OrderedJson& usage, const char* name) {
   const auto at = usage.find(name);
   return at != usage.end() && at->is_number_integer() ? at->get<int>() : -1;
 }
 
-std::string text_in(const json& object, const char* name) {
+std::string text_in(const OrderedJson& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
 // The words of {"error": {"message": ...}} or {"error": "..."}.
-std::string words_of(const json& error) {
+std::string words_of(const OrderedJson& error) {
   const std::string message = error.is_object() ? text_in(error, "message") : "";
-  return !message.empty()    ? message
-         : error.is_string() ? error.get<std::string>()
-                             : error.dump(-1, ' ', false, json::error_handler_t::replace);
+  return !message.empty() ? message : error.is_string() ? error.get<std::string>() : written(error);
 }
 
 }  // namespace
@@ -51,7 +46,7 @@ void AnswerReader::end(double now) {
 
 void AnswerReader::take(const std::string& data, double now) {
   if (data == "[DONE]") return void(answer_.done = true);
-  const json event = json::parse(data, nullptr, false);
+  const OrderedJson event = maybe_json(data);
   if (!event.is_object()) return answer_.refuse("malformed", "not a JSON object: " + data);
   if (const auto error = event.find("error"); error != event.end() && !error->is_null())
     return answer_.refuse("error in the stream", words_of(*error));
@@ -66,9 +61,9 @@ void AnswerReader::take(const std::string& data, double now) {
   if (choices == event.end() || !choices->is_array() || choices->empty() ||
       !(*choices)[0].is_object())
     return;
-  const json& choice = (*choices)[0];
+  const OrderedJson& choice = (*choices)[0];
   const auto delta = choice.find("delta");  // of a chat; a completion has the text in the choice
-  const json& parts = delta != choice.end() && delta->is_object() ? *delta : choice;
+  const OrderedJson& parts = delta != choice.end() && delta->is_object() ? *delta : choice;
   std::string text = text_in(parts, "content") + text_in(parts, "text");
   const bool thinks =
       !text_in(parts, "reasoning_content").empty() || !text_in(parts, "reasoning").empty();

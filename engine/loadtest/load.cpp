@@ -7,18 +7,16 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/shelf/curl.h"
 #include "engine/shelf/http.h"
+#include "engine/text/ordered_json.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
 namespace {
-
-using json = nlohmann::json;
 
 constexpr size_t kMostRefusal = 4096;  // bytes of an error's body that are read
 constexpr int kMostWait = 100;         // ms until `stop` is looked at again
@@ -65,18 +63,19 @@ size_t on_stream_data(char* data, size_t, size_t size, void* to) {
 
 std::string body_of(const LoadTarget& target, const Talk& talk) {
   const LoadTurn& turn = talk.turns[size_t(talk.next)];
-  json body = {{"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  OrderedJson body = {{"stream", true}, {"stream_options", {{"include_usage", true}}}};
   if (!target.model.empty()) body["model"] = target.model;
   if (target.chat) {
-    json& messages = body["messages"] = json::array();
-    for (const std::string& one : talk.messages) messages.push_back(json::parse(one));
+    OrderedJson& messages = body["messages"] = OrderedJson::array();
+    for (const std::string& one : talk.messages) messages.push_back(parsed_json(one));
   } else {
     body["prompt"] = talk.text;
   }
-  const json fields = target.fields.empty() ? json::object() : json::parse(target.fields);
+  const OrderedJson fields =
+      target.fields.empty() ? OrderedJson::object() : parsed_json(target.fields);
   if (!fields.contains("max_completion_tokens")) body["max_tokens"] = turn.answer_tokens;
   body.merge_patch(fields);
-  return body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return written(body);
 }
 
 std::string kind_of(CURLcode code) {
@@ -96,9 +95,9 @@ std::string kind_of(CURLcode code) {
 
 // A server's refusal in its own words, if it is OpenAI's {"error": {"message": ...}}.
 std::string words_of_refusal(const std::string& body) {
-  const json object = json::parse(body, nullptr, false);
+  const OrderedJson object = maybe_json(body);
   if (!object.is_object() || !object.contains("error")) return body;
-  const json& error = object["error"];
+  const OrderedJson& error = object["error"];
   if (error.is_string()) return error.get<std::string>();
   const bool has_message =
       error.is_object() && error.contains("message") && error["message"].is_string();
@@ -275,8 +274,7 @@ class Load {
     const double at = record.end + options_.pause;
     const bool late = options_.duration > 0 && at >= options_.duration;
     if (record.answer.whole() && size_t(talk.next) < talk.turns.size() && !late) {
-      talk.messages.push_back(json{{"role", "assistant"}, {"content", record.answer.text}}.dump(
-          -1, ' ', false, json::error_handler_t::replace));
+      talk.messages.push_back(written({{"role", "assistant"}, {"content", record.answer.text}}));
       talk.text += record.answer.text;
       due_.emplace(at, std::move(talk));
       return;
@@ -340,9 +338,9 @@ std::string first_model_of(const LoadTarget& target, const std::atomic<bool>* st
   if (answer.status == 401 || answer.status == 403)
     fail(Exit::io, "{}: the server denies access ({}), expected a key in CHASKI_API_KEY", name,
          answer.status);
-  const json list = json::parse(body, nullptr, false);
+  const OrderedJson list = maybe_json(body);
   if (list.is_object() && list.contains("data") && list["data"].is_array())
-    for (const json& model : list["data"])
+    for (const OrderedJson& model : list["data"])
       if (model.is_object() && model.contains("id") && model["id"].is_string())
         return model["id"].get<std::string>();
   fail(Exit::io, "{}: lists no model (status {}), expected --model-name NAME", name, answer.status);

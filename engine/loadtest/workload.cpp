@@ -2,16 +2,14 @@
 
 #include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "engine/text/ordered_json.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
 namespace {
-
-using json = nlohmann::json;
 
 constexpr const char* kWords[] = {
     "the",   "of",     "and",     "to",    "in",    "is",    "that",  "it",     "was",    "for",
@@ -50,8 +48,7 @@ std::string words(int n, uint64_t& state) {
 }
 
 std::string message(const char* role, const std::string& text) {
-  return json{{"role", role}, {"content", text}}.dump(-1, ' ', false,
-                                                      json::error_handler_t::replace);
+  return written({{"role", role}, {"content", text}});
 }
 
 }  // namespace
@@ -70,7 +67,7 @@ Workload::Workload(const WorkloadOptions& options, const std::string& file, cons
       lines_.push_back(turn_of(line, 0));
       continue;
     }
-    const json object = json::parse(line, nullptr, false);
+    const OrderedJson object = maybe_json(line);
     const auto refuse = [&](const std::string& why) {
       fail(Exit::usage, "{}, line {}: {}", name, number, why);
     };
@@ -82,7 +79,7 @@ Workload::Workload(const WorkloadOptions& options, const std::string& file, cons
     } else if (messages != object.end() && messages->is_array() && !messages->empty()) {
       if (!options.chat) refuse("has messages, expected a prompt for /v1/completions");
       LoadTurn turn;
-      for (const json& one : *messages) turn.messages.push_back(one.dump());
+      for (const OrderedJson& one : *messages) turn.messages.push_back(written(one));
       lines_.push_back(std::move(turn));
     } else {
       refuse(R"(has neither "prompt" (a text) nor "messages" (a list))");

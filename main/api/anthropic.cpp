@@ -315,7 +315,7 @@ class AnthropicReply {
       content.push_back({{"type", "tool_use"},
                          {"id", call.id},
                          {"name", call.name},
-                         {"input", OrderedJson::parse(call.arguments)}});
+                         {"input", parsed_json(call.arguments)}});
     OrderedJson json = message(std::move(content), usage(answer.result));
     json.update(end_of(answer));
     add_remarks(json, request_.settings.request.sampling.seed, warnings_);

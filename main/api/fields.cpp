@@ -100,10 +100,6 @@ class Limits : public nlohmann::json_sax<OrderedJson> {
 AskedFields::AskedFields() { asked_of_thread = this; }
 AskedFields::~AskedFields() { asked_of_thread = nullptr; }
 
-std::string written(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 Field::Field(Body& body, const OrderedJson& json, std::string path)
     : body_(&body), json_(&json), path_(std::move(path)) {
   body.read_.insert(&json);
@@ -224,7 +220,7 @@ void Field::accept(std::initializer_list<const char*> names) const {
 Body::Body(std::string_view text) {
   Limits limits;
   if (!OrderedJson::sax_parse(text, &limits)) refuse_field("", "the body " + limits.fault());
-  json_ = OrderedJson::parse(text);
+  json_ = parsed_json(text);
   if (!json_.is_object())
     refuse_field("", "the body is " + shown(json_) + ", expected a JSON object");
 }

@@ -2,7 +2,6 @@
 // is and what was expected. Fields that no code has asked for become warnings.
 #pragma once
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,14 +9,10 @@
 #include <vector>
 
 #include "engine/sampling/steps/step.h"
+#include "engine/text/ordered_json.h"
 #include "main/api/api_error.h"
 
 namespace chaski {
-
-using OrderedJson = nlohmann::ordered_json;  // members in the order of the text
-
-// Text that is valid JSON: bytes that are not UTF-8 become U+FFFD.
-std::string written(const OrderedJson& json);
 
 class Body;
 

@@ -133,7 +133,7 @@ class OllamaReply {
                                      {"function",
                                       {{"index", &call - calls.data()},
                                        {"name", call.name},
-                                       {"arguments", OrderedJson::parse(call.arguments)}}}});
+                                       {"arguments", parsed_json(call.arguments)}}}});
     if (chat_)
       json["message"] = std::move(inner);
     else

@@ -97,7 +97,7 @@ class ChatReply {
                           {"logprobs", nullptr},
                           {"finish_reason", nullptr}};
     if (const std::string logged = std::exchange(logged_[size_t(i)], ""); !logged.empty())
-      choice["logprobs"] = OrderedJson::parse(logprobs_text(logged));
+      choice["logprobs"] = parsed_json(logprobs_text(logged));
     json["choices"] = OrderedJson::array({std::move(choice)});
     if (choice_.usage) json["usage"] = nullptr;
     if (choice_.timings && timings_[size_t(i)].drawn() > 0)

@@ -144,8 +144,7 @@ void add_errors(OrderedJson& operation, const Endpoint& route) {
 }
 
 OrderedJson make_document() {
-  OrderedJson document =
-      OrderedJson::parse(std::string_view(chaski_openapi_begin, chaski_openapi_end));
+  OrderedJson document = parsed_json(std::string_view(chaski_openapi_begin, chaski_openapi_end));
   document["info"]["version"] = kVersion;
   OrderedJson& components = document["components"];
   add_sampling(components["schemas"]["Settings"]["properties"]);

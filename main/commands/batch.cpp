@@ -91,7 +91,7 @@ BatchRequest read_request(const BatchLine& line, std::string& custom_id) {
 
 // The same bytes in every run: without times, random ids and what the prefix cache had.
 OrderedJson repeatable(const std::string& text, const std::string& id) {
-  OrderedJson body = OrderedJson::parse(text);
+  OrderedJson body = parsed_json(text);
   if (body.contains("id")) body["id"] = id;
   for (const char* name : {"created", "created_at"})
     if (body.contains(name)) body[name] = 0;

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "engine/session/engine.h"  // for Error
+#include "engine/text/ordered_json.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -42,14 +42,14 @@ int write_whole(int file, std::string_view text) {
 
 // A line of OUT; nothing if it is none.
 std::optional<BatchResult> result_of(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const OrderedJson json = maybe_json(line);
   BatchResult result;
   try {
     result.number = json.at("line").get<size_t>();
     const auto& response = json.at("response");
     result.sum = response.at("request_id").get<std::string>();
     result.failed = response.at("status_code").get<int>() != 200;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const OrderedJson::exception&) {
     return std::nullopt;
   }
   return result;

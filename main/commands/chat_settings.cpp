@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
 #include "engine/shelf/model_file.h"
 #include "engine/shelf/shelf.h"
 #include "engine/shelf/short_names.h"
+#include "engine/text/ordered_json.h"
 #include "main/commands/chat.h"
 #include "main/flags/options.h"
 #include "main/flags/values.h"
@@ -42,7 +42,7 @@ std::vector<std::string> values_of(const std::string& name, const std::string& t
   for (size_t at = 0; at < text.size(); at = text.find_first_not_of(' ', at)) {
     size_t end = at + 1;
     while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
-    const auto value = nlohmann::json::parse(text.substr(at, end + 1 - at), nullptr, false);
+    const auto value = maybe_json(text.substr(at, end + 1 - at));
     if (!value.is_string())
       fail(Exit::usage, "{} is {}, expected a text, or texts in quotes such as \"A\" \"B\\n\"",
            name, text);

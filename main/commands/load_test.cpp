@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "engine/loadtest/load_chart.h"
 #include "engine/loadtest/load_report.h"
+#include "engine/text/ordered_json.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
 #include "main/flags/values.h"
@@ -59,12 +59,11 @@ void expect_not_negative(const char* flag, double value) {
 
 // Checks --body, and adds what --ignore-end asks for.
 std::string fields_of(const std::string& text, bool ignore_end) {
-  auto fields =
-      text.empty() ? nlohmann::json::object() : nlohmann::json::parse(text, nullptr, false);
+  OrderedJson fields = text.empty() ? OrderedJson::object() : maybe_json(text);
   if (!fields.is_object())
     fail(Exit::usage, "--body {}", refusal(text, R"(a JSON object, such as {"temperature": 0})"));
   if (ignore_end) fields["ignore_eos"] = true;
-  return fields.dump();
+  return written(fields);
 }
 
 void complete(LoadTestFlags& flags) {

@@ -1,24 +1,22 @@
 #include "main/terminal/json_output.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/text/ordered_json.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
 
 namespace {
 
-std::string spelled(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string spelled(const std::string& text) { return written(OrderedJson(text)); }
 
 }  // namespace
 
 JsonValue::JsonValue(Kind kind) : kind_(kind) {}
 JsonValue::JsonValue(std::string text, Kind kind) : kind_(kind), text_(std::move(text)) {}
 JsonValue::JsonValue(bool value) : text_(value ? "true" : "false") {}
-JsonValue::JsonValue(double value) : text_(nlohmann::json(value).dump()) {}
+JsonValue::JsonValue(double value) : text_(written(OrderedJson(value))) {}
 JsonValue::JsonValue(std::string_view value) : kind_(Kind::string), text_(value) {}
 JsonValue::JsonValue(const std::string& value) : JsonValue(std::string_view(value)) {}
 JsonValue::JsonValue(const char* value) : JsonValue(std::string_view(value)) {}

@@ -23,7 +23,7 @@ Rules::Rule SchemaParser::rule_of(const Json& schema, const std::string& path) {
   spend(kPartWork + path.size(), path);
   spend(schema, path);
   const auto [known, fresh] =
-      known_.try_emplace(schema.dump() + (distinct_ ? "!" : ""), Rules::Rule(-1));
+      known_.try_emplace(spelled(schema) + (distinct_ ? "!" : ""), Rules::Rule(-1));
   if (!fresh) return known->second;
   const Rules::Rule rule = known->second = rules_.declare(path.empty() ? "the schema" : path);
   ++depth_;

@@ -3,15 +3,15 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "engine/grammar/rules.h"
+#include "engine/text/ordered_json.h"
 
 namespace chaski::json_schema {
 
-using Json = nlohmann::ordered_json;  // members in the order of the text
+using Json = OrderedJson;
 
 constexpr int kMostNested = 64;
 constexpr size_t kMostMembers = 4096;
@@ -65,8 +65,6 @@ class SchemaDocument {
 };
 
 // A value as the text of an answer spells it.
-inline std::string spelled(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+inline std::string spelled(const Json& value) { return written(value); }
 
 }  // namespace chaski::json_schema

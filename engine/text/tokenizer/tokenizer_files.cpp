@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "engine/text/ordered_json.h"
 #include "engine/text/tokenizer/byte_alphabet.h"
 #include "engine/text/tokenizer/pretokenizer.h"
 #include "engine/text/tokenizer/tokenizer.h"
@@ -17,8 +17,6 @@
 namespace chaski {
 
 namespace {
-
-using HfJson = nlohmann::ordered_json;
 
 // Hugging Face's names of the normal forms.
 std::string normal_form(std::string_view step) {
@@ -67,8 +65,8 @@ std::string why_not_exact(const Metadata& meta, const Tokenizer& tokenizer) {
 
 // Omits the merges that Tokenizer ignores: those of missing pieces or of a control token, and
 // repeated ones.
-HfJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
-  HfJson list = HfJson::array();
+OrderedJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
+  OrderedJson list = OrderedJson::array();
   std::unordered_set<std::string_view> seen;
   for (const std::string_view merge : meta.strs("tokenizer.merges")) {
     const size_t space = merge.find(' ', 1);
@@ -81,17 +79,17 @@ HfJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
   return list;
 }
 
-HfJson vocabulary_of(const Tokenizer& tokenizer) {
-  HfJson::object_t vocabulary;
+OrderedJson vocabulary_of(const Tokenizer& tokenizer) {
+  OrderedJson::object_t vocabulary;
   // Appended directly: emplace() would first search all entries, a quadratic cost.
-  HfJson::object_t::Container& entries = vocabulary;
+  OrderedJson::object_t::Container& entries = vocabulary;
   entries.reserve(size_t(tokenizer.size()));
   for (TokenId id = 0; id < tokenizer.size(); ++id) entries.emplace_back(tokenizer.raw(id), id);
   return vocabulary;
 }
 
-HfJson added_tokens_of(const Tokenizer& tokenizer) {
-  HfJson list = HfJson::array();
+OrderedJson added_tokens_of(const Tokenizer& tokenizer) {
+  OrderedJson list = OrderedJson::array();
   for (TokenId id = 0; id < tokenizer.size(); ++id)
     if (is_added(tokenizer.type(id)))
       list.push_back({{"id", id},
@@ -104,16 +102,16 @@ HfJson added_tokens_of(const Tokenizer& tokenizer) {
   return list;
 }
 
-HfJson normalizer_of(const Metadata& meta) {
-  HfJson steps = HfJson::array();
+OrderedJson normalizer_of(const Metadata& meta) {
+  OrderedJson steps = OrderedJson::array();
   for (const std::string_view step : meta.strs("tokenizer.normalizer"))
     steps.push_back({{"type", normal_form(step)}});
   if (steps.empty()) return nullptr;
-  return steps.size() == 1 ? steps[0] : HfJson{{"type", "Sequence"}, {"normalizers", steps}};
+  return steps.size() == 1 ? steps[0] : OrderedJson{{"type", "Sequence"}, {"normalizers", steps}};
 }
 
-HfJson pre_tokenizer_of(const Texts& patterns) {
-  HfJson steps = HfJson::array();
+OrderedJson pre_tokenizer_of(const Texts& patterns) {
+  OrderedJson steps = OrderedJson::array();
   for (const std::string_view pattern : patterns)
     steps.push_back({{"type", "Split"},
                      {"pattern", {{"Regex", pattern}}},
@@ -127,17 +125,17 @@ HfJson pre_tokenizer_of(const Texts& patterns) {
 }
 
 // The tokens before and after a text.
-HfJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
+OrderedJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
   if (!tokenizer.adds_bos() && !adds_eos) return nullptr;
-  HfJson tokens = HfJson::object();
+  OrderedJson tokens = OrderedJson::object();
   const auto sequence = [&](const std::vector<const char*>& texts) {
-    HfJson parts = HfJson::array();
+    OrderedJson parts = OrderedJson::array();
     int type = 0;
     const auto add = [&](TokenId id) {
       const std::string name(tokenizer.raw(id));
       parts.push_back({{"SpecialToken", {{"id", name}, {"type_id", type}}}});
       tokens[name] = {
-          {"id", name}, {"ids", HfJson::array({id})}, {"tokens", HfJson::array({name})}};
+          {"id", name}, {"ids", OrderedJson::array({id})}, {"tokens", OrderedJson::array({name})}};
     };
     for (const char* text : texts) {
       if (tokenizer.adds_bos()) add(tokenizer.bos());
@@ -147,7 +145,7 @@ HfJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
     }
     return parts;
   };
-  HfJson one = sequence({"A"}), two = sequence({"A", "B"});
+  OrderedJson one = sequence({"A"}), two = sequence({"A", "B"});
   return {{"type", "TemplateProcessing"},
           {"single", std::move(one)},
           {"pair", std::move(two)},
@@ -155,8 +153,8 @@ HfJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
 }
 
 std::string config_text(const Metadata& meta, const Tokenizer& tokenizer) {
-  HfJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                   {"clean_up_tokenization_spaces", false}};
+  OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                        {"clean_up_tokenization_spaces", false}};
   const auto name = [&](const char* key, int64_t id) {
     if (id >= 0) config[key] = tokenizer.raw(TokenId(id));
   };
@@ -168,7 +166,7 @@ std::string config_text(const Metadata& meta, const Tokenizer& tokenizer) {
     config["model_max_length"] = meta.integer("model.context_length");
   if (meta.has("tokenizer.chat_template"))
     config["chat_template"] = meta.str("tokenizer.chat_template");
-  return config.dump(2) + "\n";
+  return written_exactly(config, 2) + "\n";
 }
 
 }  // namespace
@@ -181,7 +179,7 @@ TokenizerFiles tokenizer_files(const Metadata& meta) {
   const std::string pre = meta.str("tokenizer.pre", "gpt-2");
   const bool whole_words_first = named && Pretokenizer::named(pre, meta.origin).whole_words_first();
   const bool adds_eos = meta.boolean("tokenizer.add_eos", false) && tokenizer->eos() >= 0;
-  const HfJson model = {
+  const OrderedJson model = {
       {"type", "BPE"},
       {"dropout", nullptr},
       {"unk_token", nullptr},
@@ -192,11 +190,11 @@ TokenizerFiles tokenizer_files(const Metadata& meta) {
       {"ignore_merges", meta.boolean("tokenizer.ignore_merges", whole_words_first)},
       {"vocab", vocabulary_of(*tokenizer)},
       {"merges", merges_of(meta, *tokenizer)}};
-  const HfJson byte_level = {{"type", "ByteLevel"},
-                             {"add_prefix_space", true},
-                             {"trim_offsets", true},
-                             {"use_regex", true}};
-  const HfJson root = {
+  const OrderedJson byte_level = {{"type", "ByteLevel"},
+                                  {"add_prefix_space", true},
+                                  {"trim_offsets", true},
+                                  {"use_regex", true}};
+  const OrderedJson root = {
       {"version", "1.0"},
       {"truncation", nullptr},
       {"padding", nullptr},
@@ -208,8 +206,8 @@ TokenizerFiles tokenizer_files(const Metadata& meta) {
       {"decoder", byte_level},
       {"model", model}};
   try {
-    return {root.dump(1) + "\n", config_text(meta, *tokenizer), ""};
-  } catch (const HfJson::type_error&) {
+    return {written_exactly(root, 1) + "\n", config_text(meta, *tokenizer), ""};
+  } catch (const OrderedJson::type_error&) {
     return {"", "", "one of its texts is not UTF-8"};
   }
 }
