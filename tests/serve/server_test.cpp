@@ -344,6 +344,23 @@ TEST_CASE("serve/SIGHUP ends a server without keys; HTTP/1.0 gets a whole stream
   CHECK(server.program().wait().status == 128 + SIGHUP);
 }
 
+TEST_CASE("serve/a stream on a used connection does not wait for acknowledgements") {
+  using Clock = std::chrono::steady_clock;
+  const Serving server({"--no-log"});
+  const json body = {{"prompt", "Once upon a time"}, {"max_tokens", 24}, {"stream", true}};
+  Client client(server.port());
+  std::vector<Clock::duration> took;
+  for (int i = 0; i < 15; ++i) {
+    const auto start = Clock::now();
+    client.put(request_text("POST", "/v1/completions", body.dump()));
+    REQUIRE(client.response().status == 200);
+    took.push_back(Clock::now() - start);
+  }
+  // A client acknowledges the first responses at once, and later ones after 40 ms.
+  std::ranges::sort(took);
+  CHECK(took[took.size() / 2] < std::chrono::milliseconds(35));
+}
+
 TEST_CASE("serve/405 names the methods of a path; openapi.json names the paths") {
   for (const auto& [method, path, allowed] :
        {std::tuple{"PUT", "/v1/models", "GET"}, std::tuple{"TRACE", "/tokenize", "POST"},
