@@ -15,6 +15,11 @@ namespace {
 
 constexpr int kSinks = 4;
 
+// A pass with a draft reads at most this many tokens before the draft: the last one, and those that
+// a recurrent state lost with a rejected draft. A rejected draft adds its accepted tokens to them;
+// a pass without a draft reads them for good.
+constexpr size_t kMostPending = 5;
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -101,7 +106,7 @@ Extension Request::next(Session& session, int budget, int others, int others_dra
   extension_.assign(missing.begin(), missing.begin() + ptrdiff_t(n));
   draft_ = {}, from_grammar_ = false;
   if (grammar_) grammar_->set_history(history_.size());
-  if (reaches_end_ && begun_ && n <= size_t(Governor::kMost))
+  if (reaches_end_ && begun_ && n <= kMostPending)
     draft_ = draft_tokens(session, int(n), budget - int(n), others, others_drafted + int(n) - 1);
   extension_end_ = history_.size() - missing.size() + n;
   const bool hidden = drafter_ && drafter_->reads_hidden();

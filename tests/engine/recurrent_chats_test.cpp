@@ -180,6 +180,39 @@ TEST_CASE("recurrent chats: beams and forks that end do not drop the state of th
   CHECK(same(cold_logits(*cold, next), other->extend(rest)));
 }
 
+TEST_CASE("recurrent chats: rejected drafts do not add up the tokens that are read again") {
+  const TempFolder folder;
+  const std::string model = write_with_words(folder / "words.quipu", golden("models/mamba2"), "w");
+  const auto engine = open_recurrent(model);
+  const auto prompt = tokens_for(*engine, 40);
+  GenerateOptions o = drawn(0, 1, 60);
+  const auto plain = generate(*engine->session(), prompt, o, kUnheard);
+  // Proposes two right tokens and a wrong one.
+  struct Wrong : Drafter {
+    std::vector<TokenId> text;
+    Session* session = nullptr;
+    size_t most = 0, drafts = 0;
+    Draft propose(std::span<const TokenId> history, const Draft::Shape&) override {
+      most = std::max(most, history.size() - size_t(session->position())), ++drafts;
+      std::vector<TokenId> tokens;
+      for (size_t at = history.size(); at < text.size() && tokens.size() < 2; ++at)
+        tokens.push_back(text[at]);
+      if (const size_t at = history.size() + 2; at < text.size()) tokens.push_back(text[at] ^ 1);
+      return Draft::chain(tokens);
+    }
+  } drafter;
+  drafter.text = prompt;
+  drafter.text.insert(drafter.text.end(), plain.tokens.begin(), plain.tokens.end());
+  const auto session = engine->session();
+  drafter.session = session.get();
+  o.drafter = &drafter, o.draft_length = 3;
+  const auto drafted = generate(*session, prompt, o, kUnheard);
+  CHECK(drafted.tokens == plain.tokens);
+  CHECK(drafter.drafts > 10);
+  CHECK(drafted.accepted >= 2 * int(drafter.drafts) - 2);
+  CHECK(drafter.most <= 5);
+}
+
 TEST_CASE("recurrent chats: a restored session also continues at the end of its last prompt") {
   const TempFolder folder;
   for (const std::string& model : recurrent_models()) {
