@@ -452,12 +452,18 @@ std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesse
   };
   while (text.size() < 4) {
     if (wrong) {
-      const auto probability = [&](const ToyModel& model, TokenId token) {
-        const auto& logits = model[size_t(text.back())];
-        return std::exp(log_probabilities(logits, token).drawn);
-      };
+      // how much more probable the target finds a token than the guesser, after each token
+      static const auto ratios = [] {
+        std::array<std::array<double, kToyTokens>, kToyTokens> all;
+        for (size_t before = 0; before < kToyTokens; ++before)
+          for (size_t token = 0; token < kToyTokens; ++token)
+            all[before][token] =
+                std::exp(log_probabilities(kToyTarget[before], TokenId(token)).drawn) /
+                std::exp(log_probabilities(kToyGuesser[before], TokenId(token)).drawn);
+        return all;
+      }();
       const TokenId guess = guessed(false)[0];
-      const double kept = probability(kToyTarget, guess) / probability(kToyGuesser, guess);
+      const double kept = ratios[size_t(text.back())][size_t(guess)];
       text.push_back(uniform(options.seed, text.size()) < kept
                          ? guess
                          : sampler.draw(kToyTarget[size_t(text.back())], text));
