@@ -16,8 +16,8 @@ namespace {
 constexpr int kSinks = 4;
 
 // A pass with a draft reads at most this many tokens before the draft: the last one, and those that
-// a recurrent state lost with a rejected draft. A rejected draft adds its accepted tokens to them;
-// a pass without a draft reads them for good.
+// a recurrent state lost with a rejected draft. If this draft is rejected too, its accepted tokens
+// are added to them. A pass without a draft keeps its state, so none are read again after it.
 constexpr size_t kMostPending = 5;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -106,7 +106,8 @@ Extension Request::next(Session& session, int budget, int others, int others_dra
   extension_.assign(missing.begin(), missing.begin() + ptrdiff_t(n));
   draft_ = {}, from_grammar_ = false;
   if (grammar_) grammar_->set_history(history_.size());
-  if (reaches_end_ && begun_ && n <= kMostPending)
+  looked_for_draft_ = reaches_end_ && begun_ && n <= kMostPending;
+  if (looked_for_draft_)
     draft_ = draft_tokens(session, int(n), budget - int(n), others, others_drafted + int(n) - 1);
   extension_end_ = history_.size() - missing.size() + n;
   const bool hidden = drafter_ && drafter_->reads_hidden();
@@ -223,7 +224,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
 void Request::learn(const Draws& draws) {
   const int right = int(draws.tokens.size()) - 1;
   if (from_grammar_) return grammar_->learn(int(draft_.nodes.size()), right);
-  if (!o_.governor) return;
+  if (!o_.governor || !looked_for_draft_) return;
   Governor::Outcome o{kind_, int(draft_.nodes.size()), draft_.depths(), 0,
                       right, draft_seconds_,           drafter_read_};
   for (size_t i = 0; i < first_draft_.size(); ++i) {

@@ -192,6 +192,7 @@ class Request {
   size_t extension_end_ = 0;        // position in history_ after them
   Draft draft_;                     // the draft tokens returned with them
   bool from_grammar_ = false;       // the grammar proposed draft_
+  bool looked_for_draft_ = false;   // draft_tokens() was called for this pass
   // Draft tokens for the next position, with those that no pass verifies: the governor learns from
   // all of them.
   std::vector<TokenId> first_draft_;
