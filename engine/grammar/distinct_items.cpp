@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "engine/text/ordered_json.h"
 
@@ -10,26 +11,35 @@ namespace chaski {
 namespace {
 
 // Equal values have one text: 1.0 is 1, and an object's members are sorted by name.
-std::string text_of(const OrderedJson& value) {
+void append(std::string& out, const OrderedJson& value) {
   if (value.is_number_float() && std::abs(value.get<double>()) < 1e15 &&
-      value.get<double>() == std::floor(value.get<double>()))
-    return std::to_string(int64_t(value.get<double>()));
-  if (!value.is_structured()) return written(value);
-  std::string all;
-  if (value.is_array()) {
-    for (const OrderedJson& item : value) all += (all.empty() ? "[" : ",") + text_of(item);
-    return all.empty() ? "[]" : all + "]";
+      value.get<double>() == std::floor(value.get<double>())) {
+    out += std::to_string(int64_t(value.get<double>()));
+  } else if (value.is_array()) {
+    const char* before = "[";
+    for (const OrderedJson& item : value) out += std::exchange(before, ","), append(out, item);
+    out += value.empty() ? "[]" : "]";
+  } else if (value.is_object()) {
+    std::map<std::string, const OrderedJson*> members;
+    for (const auto& [name, member] : value.items()) members[name] = &member;
+    const char* before = "{";
+    for (const auto& [name, member] : members) {
+      out += std::exchange(before, ",") + written(name) + ":";
+      append(out, *member);
+    }
+    out += value.empty() ? "{}" : "}";
+  } else {
+    out += written(value);
   }
-  std::map<std::string, std::string> members;
-  for (const auto& [name, member] : value.items()) members[name] = text_of(member);
-  for (const auto& [name, text] : members)
-    all += (all.empty() ? "{" : ",") + written(name) + ":" + text;
-  return all.empty() ? "{}" : all + "}";
 }
 
 }  // namespace
 
-std::string text_of_value(const std::string& json) { return text_of(maybe_json(json)); }
+std::string text_of_value(const std::string& json) {
+  std::string text;
+  append(text, maybe_json(json));
+  return text;
+}
 
 bool DistinctItems::may_become_used() const {
   const auto next = used_->texts.lower_bound(item_);
