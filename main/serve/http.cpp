@@ -36,8 +36,8 @@ constexpr size_t kMostHeldBodies = 8;
 
 constexpr double kMostRetrySeconds = 600;  // clients should not wait longer without asking
 
-// Otherwise TCP keeps an event of a stream until the client has acknowledged the one before it,
-// which takes the client up to 40 ms. Unix sockets have no such option.
+// Turns off Nagle's algorithm, by which TCP keeps an event of a stream until the client has
+// acknowledged the one before it: up to 40 ms. Unix sockets have no such option.
 void send_at_once(evutil_socket_t socket) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -357,8 +357,7 @@ TEST_CASE("serve/a stream on a used connection does not wait for acknowledgement
     took.push_back(Clock::now() - start);
   }
   // A client acknowledges the first responses at once, and later ones after 40 ms.
-  std::ranges::sort(took);
-  CHECK(took[took.size() / 2] < std::chrono::milliseconds(35));
+  CHECK(*std::min_element(took.end() - 5, took.end()) < std::chrono::milliseconds(35));
 }
 
 TEST_CASE("serve/405 names the methods of a path; openapi.json names the paths") {

@@ -19,8 +19,8 @@ class Candidates {
   // Takes all tokens, or the `k` tokens with the largest logits if k > 0. Leaves out tokens
   // whose logit is minus infinity. At least one logit must be finite.
   void assign(std::span<const float> logits, int k);
-  // Larger logits first, equal ones by token id. The order is total, so the result does not depend
-  // on how the candidates were found.
+  // Larger logits first, equal ones by token id. The order is total, so it does not depend on how
+  // the candidates were found.
   std::span<const Candidate> sorted();
   std::span<const Candidate> all() const { return all_; }  // in their present order
   double largest() const;
