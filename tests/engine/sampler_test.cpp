@@ -2,6 +2,7 @@
 // drafts.
 #include "engine/sampling/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "engine/drafting/drafter.h"
 #include "engine/requests/generate.h"
+#include "engine/sampling/steps/candidates.h"
 #include "tests/kit/support.h"
 
 namespace chaski::test {
@@ -88,6 +90,27 @@ Kept until(const std::vector<double>& p, double wanted, const std::vector<double
   for (const TokenId t : order)
     if (out.empty() || sum < wanted) out.insert(t), sum += p[size_t(t)];
   return out;
+}
+
+TEST_CASE("sampler: candidates are the largest logits, and of equal ones the first tokens") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> logits(1 + random() % 40);  // with many equal ones
+    for (float& x : logits) x = random() % 6 == 0 ? -INFINITY : float(random() % 5);
+    logits[random() % logits.size()] = 1;
+    std::vector<TokenId> all;
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (logits[i] != -INFINITY) all.push_back(TokenId(i));
+    std::ranges::stable_sort(all, [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+    for (const int k : {0, 1, 2, 7, 40, 100}) {
+      Candidates candidates;
+      candidates.assign(logits, k);
+      std::vector<TokenId> found;
+      for (const Candidate& c : candidates.sorted()) found.push_back(c.token);
+      CHECK(found == std::vector(all.begin(),
+                                 k > 0 && size_t(k) < all.size() ? all.begin() + k : all.end()));
+    }
+  }
 }
 
 TEST_CASE("sampler: each step keeps the tokens of its definition") {
