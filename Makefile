@@ -150,7 +150,8 @@ endif
 # The files of cuda/, built by the host compiler over tests/cuda_shim for tests-shim.bin. They always run under AddressSanitizer and
 # UBSan's checks of alignment and bounds (make asan: all checks), because a kernel's typical fault is an access that a host does not
 # notice. Uses of a local variable after its scope are not checked, which saves a sixth of the compile time. The emulator itself is
-# built without sanitizers. The files are three units, because most of their templates are the same: separately they take twice as long.
+# built without sanitizers and with -O3. The files are three units, because most of their templates are the same: separately they take
+# twice as long.
 SHIM_ALL     := $(wildcard cuda/*/*.cu) $(CUDA_HOST)
 SHIM_matmul  := $(filter cuda/matmul/%,$(SHIM_ALL))
 SHIM_rows    := $(filter cuda/attention/% cuda/draw/% cuda/rows/%,$(SHIM_ALL))
@@ -162,7 +163,7 @@ SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
 SHIM_TEST_KERNELS := $(TEST_KERNELS:%=$(BUILD)/shim/%.o)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized -Wno-subobject-linkage
 $(SHIM_KERNELS) $(SHIM_TEST_KERNELS): EXTRA := $(if $(filter release,$(MODE)),-Og) -g1 $(SHIM) -fno-sanitize-address-use-after-scope -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer -fsanitize-sections=shim_shared
-$(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
+$(SHIM_RUNTIME): EXTRA := $(if $(filter release,$(MODE)),-O3) $(SHIM) -DCHASKI_ADDRESS_SANITIZER
 
 # Slow ones first, so that all cores finish at about the same time.
 SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu

@@ -98,8 +98,19 @@ struct Fiber {
   int barrier_id = 0, barrier_threads = 0;  // 0: all threads that have not returned
   unsigned mask = 0;
   void* mine = nullptr;
-  bool waited = false;                    // for the previous kernels
-  std::vector<std::vector<Copy>> copies;  // committed groups, the last one still open
+  bool waited = false;         // for the previous kernels
+  std::vector<Copy> copies;    // that did not happen yet
+  std::vector<size_t> groups;  // the end in `copies` of each committed group
+};
+
+// The numbers first..first + n - 1, in random order if threads run in random order.
+struct Turns {
+  int order[32], n, next = 0, first;
+  explicit Turns(int n, int first = 0) : n(n), first(first) {
+    for (int i = 0; i < n; ++i) order[i] = i;
+    if (!modes().shuffled) return;
+    for (int i = n - 1; i > 0; --i) std::swap(order[i], order[modes().random(uint32_t(i) + 1)]);
+  }
 };
 
 // A block that runs, with stacks for its threads. Several may run in turns.
@@ -115,6 +126,7 @@ struct Block {
   std::vector<char> statics;  // static shared memory while another block runs
   std::string fault;
   int waiting[kMostThreads / 32] = {};  // lanes of each warp that wait for a warp operation
+  Turns turns{0};                       // of the warp that runs: its threads, each once
   int wakes = 0;                        // completed barriers and warp operations
 };
 Block* now = nullptr;     // the block whose thread runs
@@ -122,7 +134,27 @@ Block* loaded = nullptr;  // the block whose static shared memory is in place
 
 Fiber& self() { return now->fibers[size_t(now->running)]; }
 
-void back_to_scheduler() { change(self().context, now->scheduler); }
+// The next thread of the warp that can go on, or -1.
+int next_thread(Block& block) {
+  Turns& t = block.turns;
+  while (t.next < t.n && block.fault.empty())
+    if (const int i = t.first + t.order[t.next++]; block.fibers[size_t(i)].state == State::ready)
+      return i;
+  return -1;
+}
+void run_thread(Block& block, Context& from, int i) {
+  block.running = i;
+  threadIdx = block.fibers[size_t(i)].index;
+  change(from, block.fibers[size_t(i)].context);
+}
+
+// Stops the running thread. The next one of its warp runs; after the last one, the scheduler.
+void leave() {
+  Fiber& f = self();
+  if (const int i = next_thread(*now); i >= 0) return run_thread(*now, f.context, i);
+  now->running = -1;
+  change(f.context, now->scheduler);
+}
 
 void entry() {
   now->grid->kernel();
@@ -131,7 +163,7 @@ void entry() {
   if (now->grid->dependent && !f.waited && now->fault.empty())
     now->fault =
         "thread " + std::to_string(now->running) + " never waits for the kernels before it.";
-  back_to_scheduler();
+  leave();
   std::abort();  // a thread that returned is not resumed
 }
 
@@ -175,14 +207,6 @@ std::unique_ptr<Block> take_block() {
     block->fibers[size_t(i)].stack = all + size_t(i) * (kStack + kGuardPage) + kGuardPage;
   }
   return block;
-}
-
-void resume(Block& block, int i) {
-  Fiber& f = block.fibers[size_t(i)];
-  block.running = i;
-  threadIdx = f.index;
-  change(block.scheduler, f.context);
-  block.running = -1;
 }
 
 // Makes a block the one that runs. `fresh`: its static shared memory is poisoned.
@@ -241,16 +265,6 @@ std::string stuck(const Block& block) {
   return text;
 }
 
-// The numbers 0..n-1, in random order if threads run in random order.
-struct Turns {
-  int order[32];
-  explicit Turns(int n) {
-    for (int i = 0; i < n; ++i) order[i] = i;
-    if (!modes().shuffled) return;
-    for (int i = n - 1; i > 0; --i) std::swap(order[i], order[modes().random(uint32_t(i) + 1)]);
-  }
-};
-
 void begin(Block& block, const Grid& grid, uint3 index, bool held) {
   block.grid = &grid, block.index = index, block.held = held;
   block.threads = int(grid.threads.x * grid.threads.y * grid.threads.z);
@@ -268,8 +282,10 @@ void begin(Block& block, const Grid& grid, uint3 index, bool held) {
                unsigned(i) / (size.x * size.y)};
     f.state = State::ready;
     f.waited = false;
-    f.copies.clear();
-    prepare(f.context, f.stack, kStack, entry);
+    f.copies.clear(), f.groups.clear();
+    // Not all at the same place of a page, where a warp's 32 stacks share few lines of the L1
+    // cache.
+    prepare(f.context, f.stack, kStack - size_t(i % 32) * 320, entry);
   }
   enter(block, true);
 }
@@ -291,10 +307,8 @@ bool step(Block& block) {
     // continue a warp as long as its own operations complete
     for (int before = -1; before != block.wakes;) {
       before = block.wakes;
-      const Turns lanes(std::min(32, block.threads - warp));
-      for (int l = 0; l < 32 && warp + l < block.threads && block.fault.empty(); ++l)
-        if (const int i = warp + lanes.order[l]; block.fibers[size_t(i)].state == State::ready)
-          resume(block, i);
+      block.turns = Turns(std::min(32, block.threads - warp), warp);
+      if (const int i = next_thread(block); i >= 0) run_thread(block, block.scheduler, i);
     }
   }
   if (!block.fault.empty()) return false;
@@ -319,14 +333,14 @@ int lane() { return now->running % 32; }
 void barrier(const char* name) {
   Fiber& f = self();
   f.state = State::at_barrier, f.where = name, f.barrier_id = 0, f.barrier_threads = 0, f.mask = 0;
-  back_to_scheduler();
+  leave();
 }
 
 void named_barrier(int id, int threads) {
   Fiber& f = self();
   f.state = State::at_barrier, f.where = "a named barrier", f.barrier_id = id,
   f.barrier_threads = threads, f.mask = unsigned(id);
-  back_to_scheduler();
+  leave();
 }
 
 void together(unsigned mask, void* mine, const char* name,
@@ -337,14 +351,14 @@ void together(unsigned mask, void* mine, const char* name,
   if (now->threads - warp < 32) mask &= (1u << (now->threads - warp)) - 1;
   if (!(mask >> lane() & 1)) stop("%s: lane %d is not in its own mask %08x", name, lane(), mask);
   f.state = State::in_warp, f.where = name, f.mask = mask, f.mine = mine;
-  if (++now->waiting[warp / 32] < __builtin_popcount(mask)) return back_to_scheduler();
+  if (++now->waiting[warp / 32] < __builtin_popcount(mask)) return leave();
   void* lanes[32] = {};
   for (int l = 0; l < 32; ++l) {
     if (!(mask >> l & 1)) continue;
     const Fiber& other = now->fibers[size_t(warp + l)];
     const bool with_us = other.state == State::in_warp && other.mask == mask &&
                          (other.where == name || !std::strcmp(other.where, name));
-    if (!with_us) return back_to_scheduler();
+    if (!with_us) return leave();
     lanes[l] = other.mine;
   }
   complete(lanes, mask);
@@ -359,7 +373,7 @@ void wait_for_previous() {
   f.waited = true;
   if (!now->held) return;
   f.state = State::at_wait, f.where = "wait_for_previous";
-  back_to_scheduler();
+  leave();
 }
 
 void* dynamic_shared() { return now->shared; }
@@ -376,21 +390,18 @@ void copy_later(void* shared, const void* global) {
   Modes& m = modes();
   if (m.copies == Copies::at_once || (m.copies == Copies::random && m.random(2) == 0))
     return copy_bytes({shared, global});
-  Fiber& f = self();
-  if (f.copies.empty()) f.copies.emplace_back();
-  f.copies.back().push_back({shared, global});
+  self().copies.push_back({shared, global});
 }
-void commit_copies() {
-  Fiber& f = self();
-  if (f.copies.empty()) f.copies.emplace_back();
-  f.copies.emplace_back();
-}
+void commit_copies() { self().groups.push_back(self().copies.size()); }
 void wait_copies(int left) {
   Fiber& f = self();
-  while (int(f.copies.size()) - 1 > left) {
-    for (const Copy& c : f.copies.front()) copy_bytes(c);
-    f.copies.erase(f.copies.begin());
-  }
+  const auto ended = int64_t(f.groups.size()) - left;
+  if (ended <= 0) return;
+  const size_t copies = f.groups[size_t(ended) - 1];
+  for (size_t i = 0; i < copies; ++i) copy_bytes(f.copies[i]);
+  f.copies.erase(f.copies.begin(), f.copies.begin() + int64_t(copies));
+  f.groups.erase(f.groups.begin(), f.groups.begin() + ended);
+  for (size_t& end : f.groups) end -= copies;
 }
 
 void stop(const char* format, ...) {
@@ -401,7 +412,7 @@ void stop(const char* format, ...) {
   va_end(args);
   now->fault = line;
   self().state = State::returned;
-  back_to_scheduler();
+  leave();
   std::abort();
 }
 
