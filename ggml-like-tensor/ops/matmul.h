@@ -17,33 +17,35 @@ inline bool reads_acts(Format f) { return !info(f).floating; }
 inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const ActsView& acts,
                        int64_t t) {
   const std::byte* strip = w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols);
+  const int row = int(r % kStrip);
   float acc = 0;
   Formats::with(w.format, [&]<class F>(F) {
     const StripOf<F> s(strip);
-    if constexpr (F::kFloat) {
-      for (int64_t from = 0; from < w.shape.cols; from += 32) {
-        const auto* tiles = s.tiles() + from / F::kBlock;
-        float part = 0;
-        for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c) {
-          float code;
-          if constexpr (kScaledFloat<F>)
-            code = F::code(F::get(*tiles, int(r % kStrip)), int(c % F::kBlock));
-          else
-            code = F::at(F::get(tiles[c - from], int(r % kStrip)), 0);
-          part = std::fma(code, x.row(t)[c], part);
+    if constexpr (kScaledFloat<F>) {
+      for (int64_t from = 0; from < w.shape.cols; from += F::kBlock) {
+        const auto block = F::get(s.tiles()[from / F::kBlock], row);
+        for (int first = 0; first < F::kBlock; first += 32) {
+          float part = 0;
+          for (int c = first; c < first + 32; ++c)
+            part = std::fma(F::code(block, c), x.row(t)[from + c], part);
+          acc = std::fma(part, block.d, acc);
         }
-        if constexpr (kScaledFloat<F>)
-          acc = std::fma(part, F::get(*tiles, int(r % kStrip)).d, acc);
-        else
-          acc += part;
+      }
+    } else if constexpr (F::kFloat) {
+      for (int64_t from = 0; from < w.shape.cols; from += 32) {
+        float part = 0;
+        for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c)
+          part = std::fma(F::at(F::get(s.tiles()[c], row), 0), x.row(t)[c], part);
+        acc += part;
       }
     } else {
-      for (int64_t b = 0; b < w.shape.cols / 32; ++b) {
-        RowPanel panel;
-        s.row(int(r % kStrip))
-            .panel(F::get(s.tiles()[b / (F::kBlock / 32)], int(r % kStrip)),
-                   int(b % (F::kBlock / 32)), panel);
-        acc = dot_block(F::kDot, panel, acts.at(t, b), acc);
+      for (int64_t from = 0; from < w.shape.cols; from += F::kBlock) {
+        const auto block = F::get(s.tiles()[from / F::kBlock], row);
+        for (int sub = 0; sub < F::kBlock / 32; ++sub) {
+          RowPanel panel;
+          s.row(row).panel(block, sub, panel);
+          acc = dot_block(F::kDot, panel, acts.at(t, from / 32 + sub), acc);
+        }
       }
     }
   });
