@@ -47,19 +47,23 @@ struct Sequences {
     for (size_t i = 0; i < q.size(); ++i) q[i] = 2 * noise(uint32_t(i + 3));
   }
   void fill(size_t sequence, int last) {
-    std::vector<float> k(size_t(op.kv.heads * op.kv.k_dim)), v(size_t(op.kv.heads * op.kv.v_dim));
-    Batch one = batch;
+    const int64_t n = last + 1, k_cols = op.kv.heads * op.kv.k_dim,
+                  v_cols = op.kv.heads * op.kv.v_dim;
+    std::vector<float> k(size_t(n * k_cols)), v(size_t(n * v_cols));
+    Batch all = batch;
     for (int p = 0; p <= last; ++p) {
-      for (size_t i = 0; i < k.size(); ++i)
-        k[i] = noise(uint32_t(p * 1009 + int(sequence) * 7) + uint32_t(i));
-      for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 757) + uint32_t(i));
-      one.cells = {p}, one.sequences = {int32_t(sequence)}, one.stores = {stores_of(one, 0)};
-      OpArgs a;
-      a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
-      a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
-      a.batch = &one, a.where = &where;
-      KvWrite{op.state, op.kv, false, {}, {}}.reference(a);
+      for (int64_t i = 0; i < k_cols; ++i)
+        k[size_t(p * k_cols + i)] = noise(uint32_t(p * 1009 + int(sequence) * 7) + uint32_t(i));
+      for (int64_t i = 0; i < v_cols; ++i)
+        v[size_t(p * v_cols + i)] = noise(uint32_t(p * 757) + uint32_t(i));
+      all.tokens.push_back(0), all.cells.push_back(p), all.sequences.push_back(int32_t(sequence));
     }
+    all.stores = {stores_of(all, 0)};
+    OpArgs a;
+    a.in[0] = {{n, k_cols}, Format::f32, k.data()};
+    a.in[1] = {{n, v_cols}, Format::f32, v.data()};
+    a.batch = &all, a.where = &where;
+    KvWrite{op.state, op.kv, false, {}, {}}.reference(a);
   }
   OpArgs args(const Batch& b, const PassContext& at, int64_t n) const {
     OpArgs a;
@@ -78,7 +82,9 @@ struct Sequences {
     return cuda_entry_of(Attention{})
         .supports(op, args(batch, where, batch.size()), device.context().shared_limit);
   }
-  // Computes tokens [from, from + n) as a separate pass.
+  // Computes tokens [from, from + n) as a separate pass. f16 pages: twice, because what a run
+  // leaves in its scratch memory must not matter. Which scratch memory is used does not depend on
+  // the format.
   std::vector<float> on_device(Device& device, int64_t from, int64_t n,
                                size_t shared_limit = 0) const {
     const int64_t cols = op.heads * op.kv.k_dim;
@@ -104,7 +110,8 @@ struct Sequences {
     c.scratch =
         device.upload(std::vector<std::byte>(entry.scratch(op, a, context, c.shared_limit)));
     REQUIRE(entry.supports(op, a, c.shared_limit));
-    for (int run = 0; run < 2; ++run) {  // what a run leaves in its scratch memory must not matter
+    const bool twice = states.paged[size_t(op.state)].layout.format == Format::f16;
+    for (int run = 0; run <= twice; ++run) {
       a.out[0].data = device.poisoned(out.size() * 4);
       entry.launch(op, a, c);
     }
