@@ -275,6 +275,7 @@ void expect_no_key_ignored(int first) {
     const Folder folder(model);
     folder.write(json::object());
     const std::string base = Folder::facts(folder.source());
+    std::map<std::string, std::vector<float>> known;  // what was read, and its logits
     double most = 0;
     for (double x : m["rows"][0]) most = std::max(most, std::fabs(x));
     for (const auto& [change, outcome] : changes_of(m, file["values"])) {
@@ -285,8 +286,10 @@ void expect_no_key_ignored(int first) {
       std::vector<float> found;
       try {
         ModelSource source = folder.source();
-        if (outcome == "0" && Folder::facts(source) == base) continue;
-        found = folder.logits(std::move(source));
+        const std::string facts = Folder::facts(source);
+        if (outcome == "0" && facts == base) continue;
+        const auto at = known.find(facts);
+        found = at != known.end() ? at->second : known[facts] = folder.logits(std::move(source));
       } catch (const Error& e) {
         why = e.what();
       }

@@ -126,28 +126,28 @@ TEST_CASE("cli/quantize --size --resume: killed or interrupted while it plans, i
   const auto hidden = [&](const std::string& out) { return folder / ("." + out + ".stats"); };
   CHECK(!std::filesystem::exists(hidden("whole")));
   int n = 0;
-  for (const int signal : {SIGKILL, SIGINT})
-    for (const bool named : {false, true}) {
-      const std::string out = "out" + std::to_string(++n),
-                        stats = named ? folder / (out + ".gguf") : hidden(out);
-      CAPTURE(out);
-      Arguments flags{"--resume"};
-      if (named) flags.insert(flags.end(), {"--stats", stats});
-      {
-        Program killed = start(out, flags);
-        while (!std::filesystem::exists(stats)) usleep(1000);
-        killed.signal(signal);
-        CHECK(killed.wait().status == 128 + signal);
-      }
-      CHECK(!std::filesystem::exists(folder / out));
-      CHECK(load_calibration(stats).tokens > 0);
-      const Outcome resumed = start(out, flags).wait();
-      REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
-      CHECK_MESSAGE(resumed.error_says(stats + ": measurements of an earlier run are continued: "),
-                    resumed.err);
-      CHECK((read_file(folder / out) == read_file(folder / "whole")));
-      CHECK(std::filesystem::exists(stats) == named);
+  // each signal once, and each place of the measurements
+  for (const auto& [signal, named] : {std::pair{SIGKILL, false}, {SIGINT, true}}) {
+    const std::string out = "out" + std::to_string(++n),
+                      stats = named ? folder / (out + ".gguf") : hidden(out);
+    CAPTURE(out);
+    Arguments flags{"--resume"};
+    if (named) flags.insert(flags.end(), {"--stats", stats});
+    {
+      Program killed = start(out, flags);
+      while (!std::filesystem::exists(stats)) usleep(1000);
+      killed.signal(signal);
+      CHECK(killed.wait().status == 128 + signal);
     }
+    CHECK(!std::filesystem::exists(folder / out));
+    CHECK(load_calibration(stats).tokens > 0);
+    const Outcome resumed = start(out, flags).wait();
+    REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
+    CHECK_MESSAGE(resumed.error_says(stats + ": measurements of an earlier run are continued: "),
+                  resumed.err);
+    CHECK((read_file(folder / out) == read_file(folder / "whole")));
+    CHECK(std::filesystem::exists(stats) == named);
+  }
   // Measurements of something else are not continued, and stay as they are.
   const std::string stats = folder / "out2.gguf", kept = read_file(stats);
   const auto refused = [&](Arguments flags, const std::string& says) {
