@@ -34,7 +34,7 @@ class PromptPortion {
   // Of passes in which no request decodes.
   static constexpr double kMostReading = 0.25;  // seconds
   // Between decode steps, however many requests wait for their first token: the larger of the two.
-  static constexpr double kMostBetween = 0.5;  // seconds
+  static constexpr double kMostBetween = 1.0;  // seconds
   static constexpr double kMostSteps = 8;
   static constexpr int kLeast = 4;          // tokens, whatever time they take
   static constexpr int kLeastReading = 64;  // tokens, whatever time they take
