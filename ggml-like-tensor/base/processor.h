@@ -11,14 +11,16 @@ namespace chaski {
 
 class Processor {
  public:
-  // What cpuid and xgetbv return: leaf 1's ecx, leaf 7's ebx and ecx, its subleaf 1's eax, and the
-  // registers that the system saves.
+  // What cpuid and xgetbv return: the first letters of the vendor's name, leaf 1's ecx, leaf 7's
+  // ebx and ecx, its subleaf 1's eax, and the registers that the system saves.
   struct Words {
-    unsigned one_c = 0, seven_b = 0, seven_c = 0, seven_one_a = 0, saved = 0;
+    unsigned vendor = 0, one_c = 0, seven_b = 0, seven_c = 0, seven_one_a = 0, saved = 0;
   };
   explicit Processor(const Words& words) : words_(words) {}
   Processor() {
     unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid(0, &eax, &ebx, &ecx, &edx)) return;
+    words_.vendor = ebx;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return;
     constexpr unsigned kSavedByXsave = 1u << 27;
     if (!(ecx & kSavedByXsave)) return;
@@ -38,6 +40,8 @@ class Processor {
   bool avx512() const { return avx2() && saves(0xE6) && all(words_.seven_b, {16, 17, 30, 31}); }
   bool avx512vnni() const { return avx512() && all(words_.seven_c, {11}); }
   bool avx512vbmi() const { return avx512vnni() && all(words_.seven_c, {1}); }
+  // AMD's Zen 4 and later ones.
+  bool zen4() const { return words_.vendor == kAuthenticAmd && avx512vbmi(); }
 
   // The instruction sets that there are kernels for, the best last.
   struct Isa {
@@ -60,6 +64,7 @@ class Processor {
   }
 
  private:
+  static constexpr unsigned kAuthenticAmd = 0x68747541;  // "Auth"
   bool saves(unsigned registers) const { return (words_.saved & registers) == registers; }
   static bool all(unsigned word, std::initializer_list<int> bits) {
     for (const int bit : bits)

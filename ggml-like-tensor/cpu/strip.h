@@ -25,6 +25,10 @@ struct GroupInput {
   int n;
 };
 
+// Whether the processor reads ahead by itself, and does that better if software does not request
+// bytes ahead (backends.cpp).
+bool reads_ahead();
+
 namespace {
 
 // Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
@@ -115,19 +119,27 @@ template <class Fmt>
 constexpr int kAhead = Fmt::kBlock == 32 ? kPrefetch : kPrefetch + int(sizeof(typename Fmt::Tile));
 constexpr int kUnpackAhead = 1024;  // panels_times() has requested the bytes into L2
 
+// The same for one activation. Distance 0 requests the lines of a block in ascending order, which
+// such a processor follows; the compiler orders loads otherwise. Tiles of 256 columns are not read
+// from end to end.
+template <class Fmt>
+inline int ahead_of_one() {
+  return Fmt::kBlock == 32 && reads_ahead() ? 0 : kAhead<Fmt>;
+}
+
 // Calls f(tile, sub-block) for 32-column blocks [from, to), and requests the bytes that are read
 // later. A loop in a loop, because computing both numbers of a block from its own takes 20
 // instructions.
-template <int kBytesAhead, class Fmt, class Fn>
+template <class Fmt, class Fn>
 inline __attribute__((always_inline)) void each_sub_block(const StripOf<Fmt>& s, int64_t from,
-                                                          int64_t to, Fn f) {
+                                                          int64_t to, int ahead, Fn f) {
   constexpr int kSubs = Fmt::kBlock / 32;
   constexpr int kBytes = int(sizeof(typename Fmt::Tile)) / kSubs;
   int sub = int(uint64_t(from) % kSubs);
-  const char* at = reinterpret_cast<const char*>(s.tiles()) + from * kBytes;
+  const char* early = reinterpret_cast<const char*>(s.tiles()) + from * kBytes + ahead;
   for (int64_t tile = int64_t(uint64_t(from) / kSubs), left = to - from; left > 0; ++tile, sub = 0)
-    for (; sub < kSubs && left > 0; ++sub, --left, at += kBytes) {
-      prefetch(at, kBytes, kBytesAhead);
+    for (; sub < kSubs && left > 0; ++sub, --left, early += kBytes) {
+      prefetch(early, kBytes, 0);
       f(tile, sub);
     }
 }
@@ -137,11 +149,12 @@ inline __attribute__((always_inline)) void each_sub_block(const StripOf<Fmt>& s,
 template <class V, class Fmt, int N>
 __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to,
                                          const Act* acts, int64_t width, typename V::F* result) {
+  const int ahead = N == 1 ? ahead_of_one<Fmt>() : kAhead<Fmt>;
   const StripOf<Fmt> s(strip);
   typename V::F acc[N];
   load_sums<V, N>(result, acc);
   const Act* a = acts + from * width;
-  each_sub_block<kAhead<Fmt>>(s, from, to, [&](int64_t tile, int sub) {
+  each_sub_block(s, from, to, ahead, [&](int64_t tile, int sub) {
     Panel<V> panel;
     s.template unpack<V>(tile, sub, panel);
     block_dots<V, Fmt::kDot, N>(panel, a, acc);
@@ -165,8 +178,8 @@ template <class V, class Fmt>
 __attribute__((noinline)) void unpack_blocks(const void* strip, int64_t from, int64_t to,
                                              Panel<V>* panels) {
   const StripOf<Fmt> s(strip);
-  each_sub_block<kUnpackAhead>(
-      s, from, to, [&](int64_t tile, int sub) { s.template unpack<V>(tile, sub, *panels++); });
+  each_sub_block(s, from, to, kUnpackAhead,
+                 [&](int64_t tile, int sub) { s.template unpack<V>(tile, sub, *panels++); });
 }
 
 // The weights that are unpacked next: `bytes` a panel, or 0.

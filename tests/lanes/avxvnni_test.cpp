@@ -165,6 +165,10 @@ TEST_CASE("op: the instruction sets of processors") {
   CHECK(!Processor(zen4).runs("avxvnni"));
   CHECK(Processor(zen4).runs("avx512vbmi"));
   CHECK(Processor(zen4).better_than("avx2") == "avx512vbmi");
+  CHECK(!Processor(zen4).zen4());  // the same instructions on an Intel processor
+  zen4.vendor = 0x68747541;        // AuthenticAMD
+  CHECK(Processor(zen4).zen4());
+  CHECK(!Processor(zen3).zen4());
 
   Processor::Words cannon_lake = zen4;  // the kernels of VBMI also use VNNI
   cannon_lake.seven_c = 1u << 1;
