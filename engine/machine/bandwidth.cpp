@@ -27,28 +27,6 @@ typedef uint64_t Word __attribute__((vector_size(16)));
 constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 constexpr uint64_t kBriefBytes = 16 << 20;
 
-// Memory in huge pages if the system grants them, so that TLB misses do not affect the figure.
-class Buffer {
- public:
-  explicit Buffer(uint64_t bytes) : bytes_(bytes) {
-    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return;
-    ::madvise(data, bytes, MADV_HUGEPAGE);
-    data_ = static_cast<Word*>(data);
-  }
-  ~Buffer() {
-    if (data_) ::munmap(data_, bytes_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  Word* data() const { return data_; }
-  size_t words() const { return bytes_ / sizeof(Word); }
-
- private:
-  uint64_t bytes_;
-  Word* data_ = nullptr;
-};
-
 // Eight independent sums, so that no add waits for another one.
 uint64_t sum(const Word* from, const Word* to) {
   Word a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
@@ -74,26 +52,62 @@ bool measures_briefly() {
   return how && std::string_view(how) == "brief";
 }
 
+// Memory in huge pages if the system grants them, so that TLB misses do not affect the figure.
+struct BandwidthMeter::Buffer {
+ public:
+  explicit Buffer(uint64_t bytes) : bytes_(bytes) {
+    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return;
+    ::madvise(data, bytes, MADV_HUGEPAGE);
+    data_ = static_cast<Word*>(data);
+  }
+  ~Buffer() {
+    if (data_) ::munmap(data_, bytes_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  Word* data() const { return data_; }
+  size_t words() const { return bytes_ / sizeof(Word); }
+
+ private:
+  uint64_t bytes_;
+  Word* data_ = nullptr;
+};
+
 double measure_read_bandwidth(const BandwidthOptions& options) {
-  const bool brief = measures_briefly();
-  const Buffer buffer(affordable(brief ? kBriefBytes : options.bytes));
-  if (!buffer.data()) return 0;
-  const int threads = std::max(1, options.threads);
-  const size_t chunks = buffer.words() / kChunk;
+  return BandwidthMeter(options).measure();
+}
+
+BandwidthMeter::BandwidthMeter(const BandwidthOptions& options)
+    : options_(options),
+      buffer_(
+          std::make_unique<Buffer>(affordable(measures_briefly() ? kBriefBytes : options.bytes))) {
+  options_.threads = std::max(1, options.threads);
+  if (buffer_->data())
+    each_chunk(0, [](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); });
+}
+
+BandwidthMeter::~BandwidthMeter() = default;
+
+double BandwidthMeter::measure() {
+  if (!buffer_->data()) return 0;
   std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
+  const double seconds = each_chunk(measures_briefly() ? 0 : options_.seconds,
+                                    [&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
+  return double(buffer_->words() / kChunk * kChunk * sizeof(Word)) / seconds;
+}
+
+// Passes of work over all chunks. Each free thread takes the next chunk, as in the kernels, so that
+// a delayed thread does not look like slow memory.
+template <class Work>
+double BandwidthMeter::each_chunk(double seconds, const Work& work) const {
+  const size_t chunks = buffer_->words() / kChunk;
   std::atomic<size_t> next = 0;
-  const auto restart = [&] { next = 0; };
-  // Each free thread takes the next chunk, as in the kernels, so that a delayed thread does not
-  // look like slow memory.
-  const auto each_chunk = [&](const auto& work) {
-    for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
-  };
-  fastest_pass(threads, 0, restart,
-               [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
-  const double seconds = fastest_pass(threads, brief ? 0 : options.seconds, restart, [&] {
-    each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
-  });
-  return double(chunks * kChunk * sizeof(Word)) / seconds;
+  return fastest_pass(
+      options_.threads, seconds, [&] { next = 0; },
+      [&] {
+        for (size_t i; (i = next++) < chunks;) work(buffer_->data() + i * kChunk);
+      });
 }
 
 std::string speed_place(const std::string& of) {

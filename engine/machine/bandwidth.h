@@ -2,6 +2,7 @@
 // speeds change the figure from minute to minute. The buffer is larger than the caches.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "ggml-like-tensor/base/mapping.h"
@@ -22,6 +23,22 @@ struct BandwidthOptions {
 
 // Bytes per second of the fastest pass over the buffer. 0 if there is no memory for a buffer.
 double measure_read_bandwidth(const BandwidthOptions& options);
+
+// Measures it several times with one buffer, so that a measurement takes options.seconds.
+class BandwidthMeter {
+ public:
+  explicit BandwidthMeter(const BandwidthOptions& options);
+  ~BandwidthMeter();
+  double measure();
+
+ private:
+  struct Buffer;
+  template <class Work>
+  double each_chunk(double seconds, const Work& work) const;
+
+  BandwidthOptions options_;
+  std::unique_ptr<Buffer> buffer_;
+};
 
 // Bytes per second that several threads read from all over a file, past the system's cache where
 // the file system allows that. Takes about 0.3 seconds. 0 if the file cannot be read.

@@ -120,12 +120,21 @@ class Rounds {
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 
-// The warm-up round is profiled: it shows what a round reads and computes.
-void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o) {
+// Long enough for two passes over the buffer at 25 GB/s.
+constexpr double kReadSeconds = 0.04;
+
+// The warm-up round is profiled: it shows what a round reads and computes. Memory is measured
+// between the rounds, because its speed changes within seconds where a host moves the cores of a
+// virtual machine (docs/performance.md).
+void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o, BandwidthMeter* memory) {
   rounds.account(c);
-  std::vector<double> seconds;
-  for (int i = 0; i < o.repetitions; ++i) seconds.push_back(rounds.seconds(c));
-  c.seconds = spread_of(seconds);
+  std::vector<double> seconds, read;
+  for (int i = 0; i < o.repetitions; ++i) {
+    if (memory) read.push_back(memory->measure());
+    seconds.push_back(rounds.seconds(c));
+  }
+  if (memory) read.push_back(memory->measure());
+  c.seconds = spread_of(seconds), c.memory = spread_of(read).median;
   if (o.profile)
     rounds.account(c);
   else
@@ -225,6 +234,12 @@ MachineLimits BenchResult::limits() const {
   return {better(before.cpu, after.cpu), better(before.device, after.device)};
 }
 
+MachineLimits BenchResult::limits(const BenchCase& c) const {
+  MachineLimits all = limits();
+  if (c.memory > 0) all.cpu.memory = c.memory;
+  return all;
+}
+
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o,
                   const BenchNote& note) {
   BenchResult result;
@@ -236,11 +251,14 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
     note("the machine's limits");
     result.before = measure_limits(*engines[0], o.sgemm);
   }
+  std::optional<BandwidthMeter> memory;
+  if (result.before.cpu.measured())
+    memory.emplace(BandwidthOptions{.threads = engines[0]->threads(), .seconds = kReadSeconds});
   for (size_t i = 0; i < engines.size(); ++i) {
     Rounds rounds(*engines[i]);
     for (BenchCase& c : cases[i]) {
       note(fmt::format("{} {}, {} keys and values, depth {}", c.name(), c.tokens, c.kv, c.depth));
-      measure(rounds, c, o);
+      measure(rounds, c, o, memory ? &*memory : nullptr);
       result.cases.push_back(std::move(c));
     }
   }
@@ -252,6 +270,7 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
     result.sgemm_library = blas->config();
   }
   if (!o.limits) return result;
+  memory.reset();
   note("the machine's limits");
   result.after = measure_limits(*engines[0], o.sgemm);
   const MachineLimits limits = result.limits();

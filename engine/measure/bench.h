@@ -72,6 +72,7 @@ struct BenchCase {
   int depth = 0;           // tokens of context before them
   int decoded = 0;         // tokens of each sequence if there are several
   Spread seconds;
+  double memory = 0;  // bytes that the CPU reads per second, measured between the rounds; 0: not
   Work cpu, device;
   double passes = 0, steps = 0, kernels = 0;
   std::vector<StepTime> profile;  // of one more round, longest first; empty unless requested
@@ -94,6 +95,8 @@ struct BenchResult {
   std::vector<BenchCase> cases;
   std::string sgemm_library;
   MachineLimits limits() const;  // the higher of the two
+  // The same with the memory of the case, if that was measured.
+  MachineLimits limits(const BenchCase& c) const;
 };
 
 // Called before each step that takes a while, with its name.

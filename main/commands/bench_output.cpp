@@ -167,7 +167,6 @@ std::string csv_field(const Json& value) {
 }  // namespace
 
 void put_bench_table(const BenchRun& run, const BenchResult& r) {
-  const MachineLimits limits = r.limits();
   const std::string where = run.device == "cpu" ? "" : run.device + ", ";
   std::string text =
       fmt::format("{}: {:.3g} GB of weights, {}{} threads, {}, median of {}\n", escaped(run.model),
@@ -177,6 +176,7 @@ void put_bench_table(const BenchRun& run, const BenchResult& r) {
                       "weights", "kv", "depth", "tok/s", "(least to most)", "ms", "GB/s", "Gop/s",
                       "nearest limit");
   for (const BenchCase& c : r.cases) {
+    const MachineLimits limits = r.limits(c);
     text += table_row(c, r, limits);
     if (!c.profile.empty()) text += profile_rows(c, limits);
   }
@@ -188,7 +188,7 @@ void put_bench_table(const BenchRun& run, const BenchResult& r) {
 void put_bench_json(const BenchRun& run, const BenchResult& r) {
   Json cases = Json::array();
   for (const BenchCase& c : r.cases) {
-    cases.push_back(fields(run, c, r.limits()));
+    cases.push_back(fields(run, c, r.limits(c)));
     if (c.profile.empty()) continue;
     cases.back().update(
         {{"passes", c.passes}, {"steps", c.steps}, {"kernels", c.kernels}, {"ops", ops_json(c)}});
@@ -213,7 +213,7 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
 void put_bench_csv(const BenchRun& run, const BenchResult& r) {
   std::string header, rows;
   for (const BenchCase& c : r.cases) {
-    const Json all = fields(run, c, r.limits());
+    const Json all = fields(run, c, r.limits(c));
     std::string row;
     header.clear();
     for (const auto& [name, value] : all.members()) {

@@ -1,6 +1,7 @@
 // chaski bench through the real binary: the cases of a run, their bytes and steps, and that all
 // output formats agree. No speeds are checked, because machines differ.
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "tests/kit/program.h"
@@ -47,6 +48,14 @@ TEST_CASE("cli/bench: lists of prompts, depths, widths and key formats are every
   for (const char* limit :
        {"read_gigabytes_per_second", "int8_gigaops_per_second", "f32_gigaops_per_second"})
     CHECK(one[limit].get<double>() > 0);
+  // Memory is measured between the repetitions of each case. Arithmetic is measured once.
+  std::set<double> reads, multiplies;
+  for (const json& c : report["cases"]) {
+    reads.insert(c["read_gigabytes_per_second"].get<double>());
+    multiplies.insert(c["f32_gigaops_per_second"].get<double>());
+  }
+  CHECK(reads.size() > 1);
+  CHECK(multiplies.size() == 1);
 }
 
 TEST_CASE(
