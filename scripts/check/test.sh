@@ -19,24 +19,30 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
+given_mode=${CHASKI_SHIM:-}
+
+# No programs but the test and cksum are started: for a thousand cases they would take twenty seconds.
 one() {
-  local program=$1 case=$2
-  local said status=0 modes sum mode= name
-  said="$work/$(basename "$program").$case"
-  name=$(sed -n "$((case + 2))p" "$work/$(basename "$program").names")
+  local program=$1 case=$2 base=${1##*/} status=0 modes sum mode= name said output line
+  said=$work/$base.$case
+  mapfile -t -s $((case + 1)) -n 1 name < "$work/$base.names"
   read -r -a modes <<< "${TEST_MODES:-}"
-  if [ -z "${CHASKI_SHIM:-}" ] && [ ${#modes[@]} -gt 0 ]; then
-    sum=$(cksum <<< "$name")
+  if [ -z "$given_mode" ] && [ ${#modes[@]} -gt 0 ]; then
+    sum=$(cksum <<< "${name[0]}")
     export CHASKI_SHIM=${modes[$((${sum%% *} % ${#modes[@]}))]}
   fi
   # The program over the shim; in the other program only cases that start chaski-shim read the mode.
-  case $(basename "$program") in *shim*) mode=${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)} ;; esac
+  case $base in *shim*) mode=${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)} ;; esac
+  SECONDS=0
   { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
-  [ $SECONDS -lt 10 ] || echo "$SECONDS s  $name" >> "$work/slow"  # SECONDS counts from the start of this shell
+  [ $SECONDS -lt 10 ] || echo "$SECONDS s  ${name[0]}" >> "$work/slow"
   # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
   # The last line comes from tests/main.cpp; it is missing if the case ended early.
-  if [ $status = 0 ] && tail -n 1 "$said" | grep -q ' passed, 0 failed$'; then
-    grep -vE '^\[doctest\] |^=+$|^[0-9]+ passed, 0 failed$|^$' "$said"
+  output=$(< "$said")
+  if [ $status = 0 ] && [[ ${output##*$'\n'} == *' passed, 0 failed' ]]; then
+    while IFS= read -r line; do
+      [[ $line == '[doctest] '* || $line == *' passed, 0 failed' || $line != *[!=]* ]] || printf '%s\n' "$line"
+    done <<< "$output"
     : > "$said.passed"
   else
     cat "$said"
@@ -45,19 +51,28 @@ one() {
       sed "s/^/FAILED /; s/\$/$mode/" >> "$work/failed"
   fi
 }
-export -f one
-export work
-total=0
+# Takes one case after another from file descriptor 3, which all workers share.
+worker() {
+  local program case
+  while read -r -u 3 program case; do one "$program" "$case" "$@"; done
+}
+export -f one worker
+export work given_mode
+# The first programs' cases are spread over the first half of the last one's: they compute, and among the others are cases that wait.
+spread=1
 for program in "${programs[@]}"; do
+  [ "$program" != "${programs[-1]}" ] || spread=2
   names="$work/$(basename "$program").names"  # from the third line on, and after them the number of cases
   "$program" --list-test-cases "$@" > "$names"
   cases=$(sed -n 's/.*passing the current filters: *//p' "$names")
-  total=$((total + ${cases:-0}))
-  seq -f "$program %g" "${cases:-0}"
-done > "$work/cases"
+  seq "${cases:-0}" | awk -v program="$program" -v of="${cases:-0}" -v spread=$spread '{ print spread * $1 / of, program, $1 }'
+done | sort -s -g | cut -d' ' -f2- > "$work/cases"
+total=$(wc -l < "$work/cases")
 [ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 jobs=${TEST_JOBS:-$(nproc)}
-xargs -P $((jobs + jobs / 2)) -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
+workers=$((jobs + jobs / 2))
+# A pipe, because a shell reads ahead in a file; not jobs of this shell, because these ignore Ctrl-C and so would the tests.
+seq $workers | xargs -P $workers -I{} bash -c 'worker "$@"' worker "$@" 3< <(cat "$work/cases")
 [ ! -e "$work/slow" ] || sort -rn "$work/slow" | head -n 5
 [ ! -e "$work/failed" ] || sort "$work/failed"
 passed=$(find "$work" -name '*.passed' | wc -l)
