@@ -82,9 +82,9 @@ struct Sequences {
     return cuda_entry_of(Attention{})
         .supports(op, args(batch, where, batch.size()), device.context().shared_limit);
   }
-  // Computes tokens [from, from + n) as a separate pass. f16 pages: twice, because what a run
-  // leaves in its scratch memory must not matter. Which scratch memory is used does not depend on
-  // the format.
+  // Computes tokens [from, from + n) as a separate pass. What a run leaves in its scratch memory
+  // must not matter, so f16 and f32 pages are computed twice. The size of an item decides whether
+  // totals are in scratch memory; f32 has the largest and most often needs it.
   std::vector<float> on_device(Device& device, int64_t from, int64_t n,
                                size_t shared_limit = 0) const {
     const int64_t cols = op.heads * op.kv.k_dim;
@@ -110,7 +110,8 @@ struct Sequences {
     c.scratch =
         device.upload(std::vector<std::byte>(entry.scratch(op, a, context, c.shared_limit)));
     REQUIRE(entry.supports(op, a, c.shared_limit));
-    const bool twice = states.paged[size_t(op.state)].layout.format == Format::f16;
+    const Format format = states.paged[size_t(op.state)].layout.format;
+    const bool twice = format == Format::f16 || format == Format::f32;
     for (int run = 0; run <= twice; ++run) {
       a.out[0].data = device.poisoned(out.size() * 4);
       entry.launch(op, a, c);

@@ -179,8 +179,9 @@ void in_other_batches(Device& device, const Op& op, Case& c, int64_t rows, Outpu
                                 {0, 33},
                                 {rows - 64, 64}}) {
     if (from < 0 || from + n > rows || n == rows) continue;
-    // How attention deals tokens over blocks does not depend on the pages' format.
-    if (std::is_same_v<Op, Attention> && format_of(c.where.states) != Format::f16 && n > 2)
+    // Attention deals tokens over blocks in the same way for most formats.
+    if (std::is_same_v<Op, Attention> && format_of(c.where.states) != Format::f16 && n > 2 &&
+        n != 17)
       continue;
     CAPTURE(from);
     CAPTURE(n);

@@ -283,7 +283,7 @@ void begin(Block& block, const Grid& grid, uint3 index, bool held) {
     f.state = State::ready;
     f.waited = false;
     f.copies.clear(), f.groups.clear();
-    // Not all at the same place of a page, where a warp's 32 stacks share few lines of the L1
+    // Not all at the same place of a page, where a warp's 32 stacks map to few sets of the L1
     // cache.
     prepare(f.context, f.stack, kStack - size_t(i % 32) * 320, entry);
   }

@@ -312,7 +312,7 @@ TEST_CASE("serving: the more requests wait for a first token, the more of the ti
   CHECK(measure(0.02, 1).second > 0.35);
   CHECK(measure(0.02, 3).second > 0.75);
   CHECK(measure(0.02, 15).second > 0.85);
-  CHECK(measure(0.02, 60).first > 0.4);
+  CHECK(measure(0.02, 60).first > 0.8 * PromptPortion::kMostBetween);
   CHECK(measure(0.2, 1).second > 0.4);
   CHECK(measure(0.4, 1).first <= 0.81);
   CHECK(measure(0.4, 15).second > 0.85);

@@ -275,7 +275,9 @@ void expect_no_key_ignored(int first) {
     const Folder folder(model);
     folder.write(json::object());
     const std::string base = Folder::facts(folder.source());
-    std::map<std::string, std::vector<float>> known;  // what was read, and its logits
+    // What was read, and its logits. If an import depended on a key in another way, the logits of
+    // that change would differ from transformers' row.
+    std::map<std::string, std::vector<float>> known;
     double most = 0;
     for (double x : m["rows"][0]) most = std::max(most, std::fabs(x));
     for (const auto& [change, outcome] : changes_of(m, file["values"])) {
