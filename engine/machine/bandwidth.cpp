@@ -54,7 +54,6 @@ bool measures_briefly() {
 
 // Memory in huge pages if the system grants them, so that TLB misses do not affect the figure.
 struct BandwidthMeter::Buffer {
- public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return;

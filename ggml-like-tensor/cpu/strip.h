@@ -119,9 +119,9 @@ template <class Fmt>
 constexpr int kAhead = Fmt::kBlock == 32 ? kPrefetch : kPrefetch + int(sizeof(typename Fmt::Tile));
 constexpr int kUnpackAhead = 1024;  // panels_times() has requested the bytes into L2
 
-// The same for one activation. Distance 0 requests the lines of a block in ascending order, which
-// such a processor follows; the compiler orders loads otherwise. Tiles of 256 columns are not read
-// from end to end.
+// The same for one activation. Distance 0 requests the block's own lines in ascending order,
+// because the compiler may load them in another one. Tiles of 256 columns are not read from end to
+// end.
 template <class Fmt>
 inline int ahead_of_one() {
   return Fmt::kBlock == 32 && reads_ahead() ? 0 : kAhead<Fmt>;
