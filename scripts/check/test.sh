@@ -34,7 +34,7 @@ one() {
   # The program over the shim; in the other program only cases that start chaski-shim read the mode.
   case $base in *shim*) mode=${CHASKI_SHIM:+ (CHASKI_SHIM=$CHASKI_SHIM)} ;; esac
   SECONDS=0
-  { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
+  { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 3<&- || status=$?; } 2> /dev/null
   [ $SECONDS -lt 10 ] || echo "$SECONDS s  ${name[0]}" >> "$work/slow"
   # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
   # The last line comes from tests/main.cpp; it is missing if the case ended early.
@@ -51,10 +51,13 @@ one() {
       sed "s/^/FAILED /; s/\$/$mode/" >> "$work/failed"
   fi
 }
-# Takes one case after another from file descriptor 3, which all workers share.
+# Runs the cases that no other worker has taken. A file that is created with noclobber can be created once.
 worker() {
   local program case
-  while read -r -u 3 program case; do one "$program" "$case" "$@"; done
+  while read -r -u 3 program case; do
+    { set -C; : > "$work/${program##*/}.$case.taken"; } 2> /dev/null && { set +C; one "$program" "$case" "$@"; }
+    set +C
+  done 3< "$work/cases"
 }
 export -f one worker
 export work given_mode
@@ -71,8 +74,8 @@ total=$(wc -l < "$work/cases")
 [ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 jobs=${TEST_JOBS:-$(nproc)}
 workers=$((jobs + jobs / 2))
-# A pipe, because a shell reads ahead in a file; not jobs of this shell, because these ignore Ctrl-C and so would the tests.
-seq $workers | xargs -P $workers -I{} bash -c 'worker "$@"' worker "$@" 3< <(cat "$work/cases")
+# Not jobs of this shell, because these ignore Ctrl-C and so would the tests.
+seq $workers | xargs -P $workers -I{} bash -c 'worker "$@"' worker "$@"
 [ ! -e "$work/slow" ] || sort -rn "$work/slow" | head -n 5
 [ ! -e "$work/failed" ] || sort "$work/failed"
 passed=$(find "$work" -name '*.passed' | wc -l)
