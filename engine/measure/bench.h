@@ -72,8 +72,7 @@ struct BenchCase {
   int depth = 0;           // tokens of context before them
   int decoded = 0;         // tokens of each sequence if there are several
   Spread seconds;
-  double memory =
-      0;  // bytes that the CPU reads per second, measured between the rounds; 0: not measured
+  double memory = 0;  // bytes a second that the CPU reads between the rounds; 0: not measured
   Work cpu, device;
   double passes = 0, steps = 0, kernels = 0;
   std::vector<StepTime> profile;  // of one more round, longest first; empty unless requested
