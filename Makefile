@@ -368,6 +368,7 @@ faults: $(BUILD)/chaski $(BUILD)/faults.so
 	tests/faults/drive.py $(BUILD)/chaski $(BUILD)/faults.so $(FAULTS)
 .PHONY: faults
 
+asan: export LSAN_OPTIONS = suppressions=$(CURDIR)/tests/leaks.txt:print_suppressions=0
 asan:
 	$(MAKE) MODE=asan test
 # The cases of code that reads untrusted files, and of memory that threads share.

@@ -3,6 +3,8 @@
 // to fixed addresses carries all of a pass. So a captured graph reads each pass at the same
 // addresses.
 #pragma once
+#include <algorithm>
+
 #include "cuda/backend.h"
 #include "cuda/device/memory.cuh"
 #include "cuda/table.h"
@@ -117,7 +119,8 @@ inline void PassBuffers::send(const Batch& b, std::span<const CudaDraw> draws,
   for (int pool = 0; pool < pools_; ++pool) {
     const std::vector<Store>& stores = b.stores[size_t(pool)];
     store_start[pool] = int32_t(used);
-    std::memcpy(tables + used, stores.data(), stores.size() * sizeof(Store));
+    std::ranges::copy(std::as_bytes(std::span(stores)),
+                      reinterpret_cast<std::byte*>(tables + used));
     used += stores.size() * kStoreNumbers;
   }
   store_start[pools_] = int32_t(used);

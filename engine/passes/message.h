@@ -1,6 +1,7 @@
 // Encodes the messages of rank 0: numbers and lists, as they are in memory. All ranks run the same
 // build.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -53,7 +54,7 @@ void take_list(Cursor& in, std::vector<T>& list) {
   static_assert(std::is_trivially_copyable_v<T>);
   const auto n = in.count(in.take<uint64_t>("list"), sizeof(T), "list");
   list.resize(n);
-  std::memcpy(list.data(), in.raw(n * sizeof(T), "list").data(), n * sizeof(T));
+  std::ranges::copy(in.raw(n * sizeof(T), "list"), std::as_writable_bytes(std::span(list)).data());
 }
 
 // Appends fields to a message.

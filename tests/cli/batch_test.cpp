@@ -336,7 +336,7 @@ TEST_CASE("batch: a fault of a pass ends it, and is no result") {
 }
 
 TEST_CASE("batch: a prompt that memory does not hold is an error of its line, and no other's") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const MemoryGroup group(28'000'000);
   if (!group.made()) return;
   const TempFolder folder;

@@ -183,7 +183,7 @@ TEST_CASE("cli/--kv: what a format loses with a model is measured once, kept and
 }
 
 TEST_CASE("cli/plan: the suggested changes make it fit") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const OwnCache cache;
   const std::string limit = "ulimit -v 300000";
   const std::string longer = " --rope-scaling linear:1000";  // its own context is 512000 then
@@ -241,7 +241,7 @@ TEST_CASE("cli/plan: the suggested changes make it fit") {
 TEST_CASE("cli/plan: the memory of run is at most what was predicted") {
   const char* real = std::getenv("CHASKI_REAL_MODELS");
   const std::string model = std::string(real ? real : "") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (!have(model) || chaski_binary().find("asan") != std::string::npos) return;
+  if (!have(model) || has_address_sanitizer()) return;
   const OwnCache cache;
   const Outcome plan = chaski_run({"plan", model, "-c", "400", "--device", "cpu", "--json"});
   REQUIRE_MESSAGE(plan.status == 0, plan.err);

@@ -74,7 +74,7 @@ TEST_CASE("faults/a decode step allocates no memory") {
 }
 
 TEST_CASE("faults/ulimit -v: exit 4 and one line, whatever the size") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const TempFolder tmp;
   const std::string gguf = tmp / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
@@ -95,7 +95,7 @@ TEST_CASE("faults/ulimit -v: exit 4 and one line, whatever the size") {
 }
 
 TEST_CASE("faults/a limit of address space counts as memory, and the message says what is left") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const std::string command = "bench --shape smollm-135m:f16 -p 1 -n 1 -t 1 -r 1";
   const Outcome refused = after("ulimit -v 250000", command);
   CHECK_MESSAGE(refused.status == 4, refused.err);
@@ -150,7 +150,7 @@ void put_hf_vocabulary(const std::string& folder) {
 }
 
 TEST_CASE("faults/a file's header needs at most four times the file and 64 MB of memory") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const TempFolder tmp;
   const auto fits = [](const std::string& model, uint64_t file, uint64_t mapped = 0) {
     const uint64_t limit = 4 * file + 64'000'000 + mapped;

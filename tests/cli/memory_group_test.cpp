@@ -9,7 +9,7 @@ using namespace chaski::test;
 using nlohmann::json;
 
 TEST_CASE("memory group: a KV cache that does not fit is refused before the prompt is read") {
-  if (chaski_binary().find("asan") != std::string::npos) return;
+  if (has_address_sanitizer()) return;
   const MemoryGroup group(130'000'000);
   if (!group.made()) return;
   const auto bench = [&](const std::string& prompt) {
@@ -27,7 +27,7 @@ TEST_CASE(
   const char* const folder = std::getenv("CHASKI_REAL_MODELS");
   const std::string gguf =
       std::string(folder ? folder : "CHASKI_REAL_MODELS") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (!have(gguf) || chaski_binary().find("asan") != std::string::npos) return;
+  if (!have(gguf) || has_address_sanitizer()) return;
   const MemoryGroup group(110'000'000);
   if (!group.made()) return;
   const TempFolder tmp;

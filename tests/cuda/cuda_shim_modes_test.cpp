@@ -244,6 +244,7 @@ TEST_CASE("cuda shim modes: captures refuse calls that wait, allocate or load a 
   CHECK(in_capture(start) == cudaErrorStreamCaptureUnsupported);
   CHECK(start() == cudaSuccess);
   CHECK(in_capture(start) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);  // before `data` is freed
 }
 
 TEST_CASE("cuda shim modes: streams and events belong to the device that was current") {

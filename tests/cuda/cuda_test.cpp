@@ -213,7 +213,7 @@ void try_example(Device& device, const Example<Op>& e, const StateLayout& layout
   if constexpr (requires { Op::kRoundsState; })
     CHECK(nmse(got.pages, want.pages) < bound<Op>(layout));
   else
-    CHECK(!std::memcmp(got.pages.data(), want.pages.data(), want.pages.size()));
+    CHECK(got.pages == want.pages);
 
   constexpr bool kRecurrent = requires { e.op.kept(); };  // tokens must come once, in order
   if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {      // run twice; pages are written only once

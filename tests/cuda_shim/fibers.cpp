@@ -272,7 +272,7 @@ void begin(Block& block, const Grid& grid, uint3 index, bool held) {
   std::fill(std::begin(block.waiting), std::end(block.waiting), 0);
   // Allocate exactly the requested size, so that any access beyond it is found.
   void* shared = nullptr;
-  if (posix_memalign(&shared, 128, grid.shared + 1)) std::abort();
+  if (posix_memalign(&shared, 128, std::max<size_t>(grid.shared, 1))) std::abort();
   block.shared = static_cast<char*>(shared);
   std::memset(block.shared, 0xFF, grid.shared);  // floats that are read too early are NaN
   const dim3 size = grid.threads;

@@ -22,9 +22,11 @@ std::string write_biased(const std::string& path, float fast) {
   for (const GgufTensor& t : tiny.tensors) {
     std::string data(reinterpret_cast<const char*>(tiny.data(t)), t.bytes);
     const bool keys = t.name == "blk.0.attn_k.bias", queries = t.name == "blk.0.attn_q.bias";
+    // gcc 12 with -fsanitize=bounds takes a wrong element of (keys ? key : query)[...].
+    const float key[] = {fast, 1, 1, 300}, query[] = {0.02f, 2, 6, 0.3f}, *biases = query;
+    if (keys) biases = key;
     for (int64_t c = 0; c < t.cols && (keys || queries); ++c) {
-      const float kKey[] = {fast, 1, 1, 300}, kQuery[] = {0.02f, 2, 6, 0.3f};
-      const float bias = (keys ? kKey : kQuery)[c % pairs] * (c / pairs % 2 ? -1.0f : 1.0f);
+      const float bias = biases[c % pairs] * (c / pairs % 2 ? -1.0f : 1.0f);
       std::memcpy(data.data() + size_t(c) * sizeof bias, &bias, sizeof bias);
     }
     std::vector<uint64_t> ne = {uint64_t(t.cols)};

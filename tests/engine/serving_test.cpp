@@ -32,13 +32,16 @@ struct Text {
   std::vector<TokenId> tokens;
 };
 
-// ThreadSanitizer makes a text twenty times as slow; 32 texts have all kinds too. With kSlow a pass
-// takes fewer texts, so their number is not checked.
+// ThreadSanitizer makes a text twenty times as slow; 32 texts have all kinds too. A slow program
+// takes fewer texts in a pass, so their number is not checked.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kEach = 4;
-constexpr bool kSlow = true;
 #else
 constexpr int kEach = 14;
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSlow = true;
+#else
 constexpr bool kSlow = false;
 #endif
 constexpr int kThreads = 8, kKinds = 28;
