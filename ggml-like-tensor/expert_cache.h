@@ -61,7 +61,8 @@ class ExpertCache {
   ExpertCache(const ExpertCache&) = delete;
   ExpertCache& operator=(const ExpertCache&) = delete;
 
-  // Null for a weight that is not in the cache. In a pass only one step may read the weight.
+  // Null for a weight that is not in the cache. In a pass one step reads the weight from here;
+  // other steps read it from the file (Plan::announce_experts).
   ExpertPlaces* places_of(const Weight& weight) const;
 
   // Whether an expert that was expected since the last call was not in memory.

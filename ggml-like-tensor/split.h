@@ -18,9 +18,9 @@ ValueId crossing_value(const Graph& whole, int layer);
 
 // Cuts `whole`, as a model wrote it (before fuse()); can_split() must be true. The rest begins with
 // the first node that reads a weight of `layer`, 0 <= layer < number of layers. It begins earlier
-// if that is needed for only one value to cross the cut. That value is the first part's result and
-// the rest's input. Both graphs list all states; states whose ops are in the other graph are marked
-// as kept elsewhere (state.h).
+// if more than one value would cross the cut there. The value that crosses it is the first part's
+// result and the rest's input. Both graphs list all states; states whose ops are in the other graph
+// are marked as kept elsewhere (state.h).
 SplitGraph split(Graph whole, int layer);
 
 // Cuts `whole` before and after the experts of each layer: parts 0, 2, ... have no experts, and

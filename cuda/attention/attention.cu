@@ -20,8 +20,9 @@ constexpr int kSplitTokens = kCudaSplitTokens;  // up to this number of tokens
 // shared memory in addition to AttentionShared: the flag of is_last(), aligned
 constexpr size_t kFlagBytes = 128;
 
-// Tokens of one sequence form a tile, within stretches of a.run tokens. The block of a tile's first
-// token computes the whole tile; returns false in the blocks of its other tokens.
+// A tile is a run of neighbouring tokens of one sequence; it does not cross a multiple of a.run.
+// The block of its first token computes the whole tile. Returns false in the blocks of its other
+// tokens.
 __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   // start with the tokens that see the most positions
   const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();

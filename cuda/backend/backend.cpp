@@ -325,7 +325,8 @@ void Device::launch_timed(const BoundPlan& p, bool draw) {
 void Device::send_input(const BoundPlan& p, const float* input) {
   const Shape s = p.steps.input_shape();
   const size_t bytes = size_t(s.rows * s.cols) * sizeof(float);
-  ENSURE((bytes > 0) == (input != nullptr), "exactly the graphs that were split have an input");
+  ENSURE((bytes > 0) == (input != nullptr),
+         "a plan gets an input if its graph was split, and only then");
   if (!input) return;
   if (pinned_input_.size() < bytes) {
     stream_.wait();

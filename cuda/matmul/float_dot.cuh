@@ -111,11 +111,11 @@ struct FloatWords {
 };
 
 // FloatWeights<F>: Products   the 16-bit type of its words
-//                  Codes      what load() reads of 32 columns from `first` (zeros from `cols` on);
-//                             words() turns it into operands
-//                  kOnce      true if no other warp loads the same weights. nvcc may then move the
-//                             loads down to their use if registers are scarce. Loads with false
-//                             stay in front of the barrier that follows them.
+//                  Codes      32 columns from `first` on, zeros from `cols` on
+//                  load()     reads Codes. kOnce: no other warp loads the same weights. nvcc may
+//                             then move the loads down to their use if registers are scarce; other
+//                             loads stay in front of the barrier that follows them.
+//                  words()    turns Codes into operands
 template <class F>
 struct FloatWeights;
 

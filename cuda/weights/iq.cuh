@@ -1,6 +1,7 @@
-// Weights<F> of GGUF's IQ formats. IQ4 looks nibbles up in a codebook of signed bytes. Tiles of IQ1
-// to IQ3 have codes in place of the indices into the grids (quant/gguf/iq2.h, iq3.h). So their
-// codebooks have at most 16 bytes, which are four immediate words: no constant or shared memory.
+// Weights<F> of GGUF's IQ formats. IQ4 looks nibbles up in a codebook of signed bytes. Files of
+// IQ1 to IQ3 have indices into grids; their tiles have short codes instead (quant/gguf/iq2.h,
+// iq3.h). A codebook of at most 16 bytes decodes them. It fits into four immediate words, so it
+// needs no constant or shared memory.
 // fragments.cuh describes the interface.
 #pragma once
 #include "cuda/weights/k_quants.cuh"

@@ -23,7 +23,8 @@ struct ChatFamily {
   std::string_view system, user, assistant;
   // The user's turn after a system message, for families that put both into one turn.
   std::string_view user_after_system = {};
-  std::vector<std::string_view> stops = {};  // end an answer, as text if they are not tokens
+  // They end an answer. One that is no control token is searched for in the text.
+  std::vector<std::string_view> stops = {};
 };
 
 namespace {

@@ -106,7 +106,7 @@ Text OwnTemplate::run(std::span<const ChatMessage> messages, bool add_generation
                       const jinja::Names& more) const {
   jinja::Budget budget = jinja::Budget::unlimited();
   jinja::Values values;
-  std::string rules;  // system messages to put before the first question
+  std::string rules;  // system messages, put before the next question
   for (const ChatMessage& message : messages) {
     if (message.role == "system" && !takes_system_) {
       rules += message.content + "\n\n";

@@ -61,7 +61,7 @@ void Recognizer::add(Rules::State state, uint32_t stack) {
     clear_seen();
     fail(rules_.code(),
          "{}: the grammar is too ambiguous: one token needs more than {} steps, expected rules of "
-         "which one fits at a time",
+         "which only one can match at a time",
          rules_.name(), kMostRecognizerSteps);
   }
   const Way way = uint64_t(uint32_t(state)) << 32 | stack;

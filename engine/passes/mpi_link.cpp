@@ -173,7 +173,7 @@ class MpiLink : public Link {
   }
   template <class Begin>
   void begin(int rank, size_t bytes, Begin with) {
-    ENSURE(bytes <= size_t(INT_MAX), "a message has less than 2 GB");
+    ENSURE(bytes <= size_t(INT_MAX), "an MPI message must have less than 2 GB");
     open_.push_back({rank, {}});
     expect(with(int(bytes), &open_.back().request), rank);
   }

@@ -14,7 +14,7 @@ struct NamedShape {
   int64_t dim, layers, ffn, vocab, context;
   int heads, kv_heads, head_dim;
   bool tied;
-  int64_t all_layers = 0;  // of the model, if the shape has fewer, so that it fits into memory
+  int64_t all_layers = 0;  // of the real model, if the shape has fewer to fit into memory
   int64_t experts = 0, chosen = 0, expert_ffn = 0;
   int64_t dense_layers = 0, shared_experts = 0;
   int64_t rope_dim = 0, latent_rank = 0, value_dim = 0;  // 0: as usual, no latent attention

@@ -212,7 +212,7 @@ void RankStage::follow(const std::string& message, Pipeline& pipeline) {
     const auto pool = in.take<int32_t>("pool"), from = in.take<int32_t>("from");
     return CpuStage::copy_page(pool, from, in.take<int32_t>("to"));
   }
-  ENSURE(kind == RankMessage::run, "a stage runs passes and copies pages");
+  ENSURE(kind == RankMessage::run, "a rank is sent only passes and page copies here");
   PassWork work;
   Take{in}(work.result), Take{in}(work.network);
   Batch& b = pipeline.batch;

@@ -227,7 +227,7 @@ void write(const ModelSource& in, const ModelSource& target, WeightJobs& jobs,
     if (!jobs[i].encoder->recall(unpacked(notes)))
       fail(Exit::usage,
            "{}: tensor {} has changed since an earlier run quantized it for {}, expected the same "
-           "tensor (without --resume everything starts again)",
+           "tensor (without --resume, all tensors are quantized again)",
            in.path, escaped(name), out);
     if (options.feedbacks) options.feedbacks->skip(name);
     jobs[i].kept = true;

@@ -29,9 +29,9 @@ struct QuantizeOptions {
   Recipe recipe;                     // overrides all other rules for the tensors it names
   // Weights the errors, column by column; null: all count equally.
   const Calibration* calibration = nullptr;
-  // How weights are rounded. Feedback reads the calibration text again; null: there is no text, so
-  // all weights are rounded by search.
-  RoundingMethod method = RoundingMethod::best;
+  RoundingMethod method = RoundingMethod::best;  // how weights are rounded
+  // Reads the calibration text a second time, for rounding with feedback. Null: there is no text,
+  // so weights are rounded without feedback.
   Feedbacks* feedbacks = nullptr;
   // Whether to divide inputs if that loses less (engine/quantize/awq.h); needs a calibration.
   bool awq = false;

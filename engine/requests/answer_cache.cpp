@@ -69,8 +69,8 @@ Record record_of(const std::string& key, const GenerateResult& result) {
   return record;
 }
 
-// All parameters of the sampler, and by structured bindings all other settings: a new member does
-// not compile until this function handles it.
+// Adds all settings of a draw. Structured bindings name the members of DrawSettings, so a new
+// member does not compile until it is added here.
 void add_sampling(Record& key, const SamplerOptions& options) {
   each_parameter(options, [&](const auto& part, const auto& p) { key.add(part.*p.value); });
   const auto& [bias, banned, steps, seed] = static_cast<const DrawSettings&>(options);

@@ -30,8 +30,8 @@ class Scheduler {
   // priority, so no request waits forever. The turn decides which request starts first, whose
   // prompt is read first, and which one keeps its pages. A request starts when there are pages for
   // its prompt. If a running request has the same prefix, the prefix is read once. The request must
-  // outlive its own end. Throws Error(memory) with Error::need and have if the engine never has
-  // enough pages for it.
+  // live until it has ended. Throws Error(memory), with Error::need and Error::have, if the prompt
+  // needs more pages than the engine has.
   void add(Request& request, int priority = 0);
 
   // Runs one pass for all running requests. False when no request is left. These end one request

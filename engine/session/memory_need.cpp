@@ -180,7 +180,8 @@ uint64_t prudent(uint64_t have, int threads) {
   constexpr uint64_t kOfThread = 72 << 20;  // addresses of a stack and of malloc's arena
   if (const auto addresses = available_addresses())
     have = std::min(have, *addresses - std::min(*addresses / 2, uint64_t(threads) * kOfThread));
-  constexpr uint64_t kVaries = 2 << 20;  // between two programs in the same control group
+  // The free memory of two starts in one control group differs by up to this.
+  constexpr uint64_t kVaries = 2 << 20;
   return std::min(have - have / 16, promised(have - std::min(have, kVaries)));
 }
 

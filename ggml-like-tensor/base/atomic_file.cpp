@@ -151,7 +151,7 @@ std::string latest_of(const fs::path& folder, const std::string& prefix) {
   return latest;
 }
 
-// Returns false if another process took the new file for stale and removed it before it was locked.
+// Returns false if another process considered the new file stale, and locked or removed it first.
 bool lock_new(int fd) {
   struct stat st;
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;

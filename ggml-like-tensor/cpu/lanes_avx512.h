@@ -114,9 +114,9 @@ struct Avx512Lanes {
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const Act& a) {
     if constexpr (kVnni) {
-      // Two chains: a chain of eight dependent products is longer than a core can look ahead
-      // (prompt of 512, q4: 251 -> 276 tok/s). Half a block has four products, and the other half
-      // is independent.
+      // A core cannot look ahead far enough to overlap a chain of eight dependent products with
+      // other work, so there are two chains of four (prompt of 512, q4: 251 -> 276 tok/s). Half a
+      // block is one chain of four, and the other half does not depend on it.
       constexpr int offset = K.is_signed ? 128 : K.offset, chains = (kTo - kFrom) / 4;
       I s[chains] = {_mm512_set1_epi32(-offset * a.sum<kFrom, kTo>())};
 #pragma GCC unroll 8

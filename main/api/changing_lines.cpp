@@ -34,7 +34,9 @@ SteadySystem steady_system(const std::string& system, bool move_dates) {
     const std::string line = system.substr(at, end - at), begin = beginning(line);
     at = end;
     if (begin == kBilling) {
-      out.notes.emplace_back("system: a billing line was left out, see docs/serving.md");
+      out.notes.emplace_back(
+          "system: a billing line was left out, because it changes in every request "
+          "(docs/serving.md)");
     } else if (move_dates && is_date(begin)) {
       out.dates += line.ends_with('\n') ? line : line + "\n";
       out.notes.emplace_back("system: a line with the date was moved to the first question");

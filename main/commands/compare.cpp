@@ -130,8 +130,8 @@ void put_table(const Comparison& c, int worst) {
   for (size_t i = 0; i < std::min(places.size(), size_t(worst)); ++i) {
     const size_t p = places[i];
     const TokenDivergence& place = d.places[p];
-    text += fmt::format("  KL {:<7.3f} token {:<6} A {}, B {}, the text {} after {}\n", place.kl,
-                        c.in_text(p) + 1, in_quotes(c.piece(place.base_top)),
+    text += fmt::format("  KL {:<7.3f} token {:<6} A {}, B {}, the text has {} after {}\n",
+                        place.kl, c.in_text(p) + 1, in_quotes(c.piece(place.base_top)),
                         in_quotes(c.piece(place.model_top)), in_quotes(c.piece(place.token)),
                         in_quotes(c.text_before(c.in_text(p))));
   }

@@ -104,7 +104,8 @@ std::string losses_of(const ModelSource& source, const TensorSource& tensor) {
   std::string text;
   if (const double x = value("quantize.errors"); x > 0) text += fmt::format("lost {:.2e}", x);
   if (const double x = value("quantize.output_errors"); x > 0)
-    text += fmt::format(", outputs {:.2e} ({:.2e} by search)", x, value("quantize.search_errors"));
+    text += fmt::format(", of the outputs {:.2e} (by search {:.2e})", x,
+                        value("quantize.search_errors"));
   return text;
 }
 

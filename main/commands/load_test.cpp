@@ -205,13 +205,15 @@ void put_report(const LoadTestFlags& flags, const LoadReport& report) {
                         100 * double(report.cached_total) / double(report.prompt_total));
   text += fmt::format("{:.4g} requests/s\n", report.a_second(report.answered));
   if (flags.limits().any()) text += goodput_line(flags, report);
-  text += fmt::format("client      99% of the requests were sent within {:.3g} ms of their time\n",
-                      report.late.p99 / kMilli);
+  text += fmt::format(
+      "client      99% of the requests were sent within {:.3g} ms of their scheduled time\n",
+      report.late.p99 / kMilli);
   if (!report.counted)
     text += "tokens      the server did not count them: an event is taken for a token\n";
   else if (report.tokens_an_event > 1.05)
-    text += fmt::format("tokens      {:.2f} an event: the time between tokens is between events\n",
-                        report.tokens_an_event);
+    text += fmt::format(
+        "tokens      {:.2f} an event: the time between tokens above is the time between events\n",
+        report.tokens_an_event);
   for (const auto& [kind, errors] : report.errors)
     text += fmt::format("errors      {} {}{}{}\n", errors.count, kind,
                         errors.example.empty() ? "" : ": ", escaped(errors.example));

@@ -53,7 +53,7 @@ std::string memory_table(const Forecast& f) {
                 "of a text of any length; the row above has it, with its copies");
   if (const std::string known = kv_loss(f.kv); !known.empty())
     text += row("KL from f16", f.kv_loss ? fmt::format("{:.2g}", f.kv_loss->kl) : "unknown",
-                fmt::format("{}; {} on four models with weights in f16",
+                fmt::format("{}; on four models with f16 weights it is {}",
                             f.kv_loss ? "measured with this model"
                                       : "for this model: run, chat and eval measure it",
                             known));
@@ -71,7 +71,7 @@ std::string memory_table(const Forecast& f) {
   if (f.streamed)
     text += row("streamed", size_text(f.streamed->a_pass),
                 fmt::format("of the weights are not kept in memory: every token reads them from "
-                            "the file at {:.2f} GB/s into a ring of {}",
+                            "the file at {:.2f} GB/s into a ring buffer of {}",
                             f.streamed->file_bandwidth / 1e9, size_text(f.streamed->ring)));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),

@@ -180,7 +180,7 @@ constexpr Habit kHabits[] = {
     {"", "--log-prefix --log-timestamps --no-log-prefix --no-log-timestamps",
      "the format of chaski's messages is fixed", kAlone},
     {"", "--log-colors", "chaski's messages have no colors", kWithSwitch},
-    {"", "-ptc --print-token-count", "the last line prints the number of tokens", kWithValue},
+    {"", "-ptc --print-token-count", "chaski prints the number of tokens at the end", kWithValue},
     {"load-test", "--api-key",
      "put the key into the variable CHASKI_API_KEY: other users can see a command line"},
     {"", "--host --port --api-key", kService},

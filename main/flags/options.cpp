@@ -215,8 +215,8 @@ void ModelFlags::declare_hosts(Flags& flags) {
       .type("HOST,...");
   flags
       .add("--rank-speeds", rank_speeds,
-           "how fast each of these machines is, such as 2,1: the first one computes two thirds "
-           "(default: all are as fast)")
+           "relative speeds of these machines, such as 2,1: the first one computes two thirds of "
+           "the model (default: all are equally fast)")
       .not_empty("a number for each machine, such as 2,1")
       .type("N,...");
 }

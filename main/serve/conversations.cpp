@@ -156,7 +156,7 @@ std::string Conversations::answer(std::string_view method, std::string_view path
   if (!fs::is_regular_file(file, none)) refuse(404, "not_found", "there is no conversation " + id);
   if (method == "GET") return read_text(file);
   if (method != "DELETE")
-    refuse(405, "method_not_allowed", "a conversation answers GET, POST and DELETE");
+    refuse(405, "method_not_allowed", "a conversation accepts GET, POST and DELETE");
   fs::remove(file, none);
   if (none) fail(Exit::io, "{}: {}", file, none.message());
   return "{}";

@@ -34,8 +34,8 @@ class Listeners {
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void accept();  // if there is room; else further connections wait in the system
-  // Connections to systemd's sockets wait in the system until this is called. systemd may have
-  // started the program for the first of them, so its request must not fail.
+  // Accepts connections to systemd's sockets. They wait in the kernel's queue until the models are
+  // open: systemd may have started the program for the first of them, whose request must not fail.
   void accept_waiting();
   void stop();
 

@@ -54,7 +54,8 @@ std::vector<std::string> with(std::vector<std::string> list, const std::vector<s
   list.insert(list.end(), more.begin(), more.end());
   return list;
 }
-std::vector<std::string> scaling_places() {  // the second in the oldest files
+// The oldest files have "type" instead of "rope_type".
+std::vector<std::string> scaling_places() {
   return with(rope_places("rope_type"), rope_places("type"));
 }
 std::vector<std::string> part_places() {

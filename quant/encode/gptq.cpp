@@ -136,7 +136,8 @@ Feedback::Feedback(const Gram& gram, double shrinkage, double damping) : kept_(1
     return energy[size_t(a)] > energy[size_t(b)];
   });
 
-  // M with rows and columns reversed is the lower factor of the reversed X^T X.
+  // X^T X = M M^T (gptq.h). With rows and columns reversed, M is the lower Cholesky factor of the
+  // reversed X^T X.
   const double more = mean > 0 ? damping * mean : 1;
   Triangle l(n);
   for (int64_t i = 0; i < n; ++i)

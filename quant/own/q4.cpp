@@ -131,7 +131,9 @@ uint8_t q4_at_once(const float* x, float unit, uint8_t* codes) {
   const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
   std::fill(codes, codes + kCount, uint8_t(0));
   if (!(std::max(top, bottom) * levels > 0)) return 0;
-  // The longer side moves the centre towards the other end, as far as the shorter side leaves room.
+  // Chooses the centre, which is the code of 0, and the direction of the codes. The centre lies as
+  // far from the end with the larger values as the other end allows, so the scale is the smallest
+  // one that reaches both ends.
   const bool mirrored = top < bottom;
   const float longer = mirrored ? bottom : top, shorter = mirrored ? top : bottom;
   float least = INFINITY;

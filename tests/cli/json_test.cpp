@@ -180,7 +180,8 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
                  "cannot be opened");
   check_one_line(chaski_run({"chat", "--lines", "--json"}, "Hello\n"), 2, "--jsonl with --lines");
 
-  // Every command with the flag was tried; the case below tries pull and load-test with a server.
+  // Every command that has --json is in the list above. pull and load-test need a server: the next
+  // case tries them.
   const std::string help = chaski_run({"--help"}).out;
   std::istringstream rows(help.substr(help.find("\nCommands:\n") + 11));
   int commands = 0;

@@ -355,7 +355,7 @@ TEST_CASE("cli/chat on a terminal: an error before the second answer leaves the 
   CHECK(said_in(folder / "retried", "assistant") == said_in(talk, "assistant"));
   screen.type_at_prompt("/quit\r", "");
   CHECK(screen.status() == 0);
-  // Without a terminal, nothing is printed for an answer that did not begin.
+  // A standard output that is no terminal gets nothing if an answer fails before its first token.
   Arguments once = chat;
   once.insert(once.end(), {"-q", "--resume", talk, "-p", "The world."});
   check_one_line(chaski_run(once), 8, "are not finite");

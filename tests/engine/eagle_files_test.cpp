@@ -35,8 +35,10 @@ TEST_CASE("eagle: damaged folders are refused in one line") {
   eagle_folder().refused("tensor layers.0.mlp.up_proj.weight has dtype I16, expected F32", weights,
                          R"("layers.0.mlp.up_proj.weight":{"dtype":"F16")",
                          R"("layers.0.mlp.up_proj.weight":{"dtype":"I16")");
-  eagle_folder().refused("tensor layers.0.mlp.xp_proj.weight is unexpected in an EAGLE head",
-                         weights, "layers.0.mlp.up_proj.weight", "layers.0.mlp.xp_proj.weight");
+  eagle_folder().refused(
+      "tensor layers.0.mlp.xp_proj.weight is unexpected, expected only tensors of an EAGLE head "
+      "(layers: 1)",
+      weights, "layers.0.mlp.up_proj.weight", "layers.0.mlp.xp_proj.weight");
   eagle_folder().refused("tensor embed_tokens.weight has shape (64, 128), expected (128, 64)",
                          weights, R"("shape":[128,64])", R"("shape":[64,128])");
   const auto two_layers = [&](const std::string& folder) {
@@ -108,7 +110,8 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
                  R"("norm_before_residual": true, "hidden_act")");
   folder.refused("tensor d2t has dtype F64, expected I64", kWeights, R"("d2t":{"dtype":"I64")",
                  R"("d2t":{"dtype":"F64")");
-  folder.refused("tensor d3t is unexpected in an EAGLE-3 head", kWeights, R"("d2t")", R"("d3t")");
+  folder.refused("tensor d3t is unexpected, expected only tensors of an EAGLE-3 head", kWeights,
+                 R"("d2t")", R"("d3t")");
   folder.refused("tensor midlayer.hiddxn_norm.weight is unexpected", kWeights,
                  "midlayer.hidden_norm.weight", "midlayer.hiddxn_norm.weight");
   folder.refused("tensor fc.weight has shape (96, 32), expected (32, 96)", kWeights,
@@ -120,8 +123,9 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
   };
   CHECK(contains(refusal([](auto& path) { lose_tensor(path, "d2t"); }),
                  "tensor d2t is missing, expected it with a draft_vocab_size of 40"));
-  CHECK(contains(refusal([](auto& path) { lose_tensor(path, "midlayer.hidden_norm.weight"); }),
-                 "tensor layers.0.hidden_norm.weight is missing, expected those of an EAGLE-3"));
+  CHECK(contains(
+      refusal([](auto& path) { lose_tensor(path, "midlayer.hidden_norm.weight"); }),
+      "tensor layers.0.hidden_norm.weight is missing, expected all tensors of an EAGLE-3"));
   for (const int64_t further : {int64_t{-3}, int64_t{94}, INT64_MIN, INT64_MAX}) {
     const std::string line = refusal([&](const std::string& path) {
       std::string bytes;
@@ -197,9 +201,10 @@ TEST_CASE("eagle: a layer for one more token in the model's own folder is recogn
           part +
               ": tensor model.mtp_layers.0.input_proj.weight has shape (64, 32), expected "
               "(32, 64), by config.json and ");
-  damaged(part, "mtp_layers.0.token_layernorm.weight", "mtp_layers.0.tokxn_layernorm.weight",
-          "tensor model.mtp_layers.0.tokxn_layernorm.weight is unexpected in a layer that predicts "
-          "one token more");
+  damaged(
+      part, "mtp_layers.0.token_layernorm.weight", "mtp_layers.0.tokxn_layernorm.weight",
+      "tensor model.mtp_layers.0.tokxn_layernorm.weight is unexpected, expected only tensors of "
+      "a layer that predicts one token more");
   damaged(part, "mtp_layers.0.mlp.up_proj.weight", "mtp_layers.1.mlp.up_proj.weight",
           "tensor model.mtp_layers.1.mlp.up_proj.weight is unexpected");
 }

@@ -321,7 +321,7 @@ TEST_CASE("prefix: writing again to an indexed page does not change the index") 
     const auto logits = session->extend(text);
     return std::vector<float>(logits.begin(), logits.end());
   };
-  // Rewinds into the third page and writes other tokens.
+  // It goes back into the third page and writes other tokens.
   const auto session = warm->session();
   session->extend(t);
   CHECK(same(last(other), session->extend(session->reuse(other))));

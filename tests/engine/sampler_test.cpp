@@ -284,7 +284,8 @@ TEST_CASE("sampler: Mirostat keeps the surprise of its draws near the target") {
       bits -= std::log2(probabilities(logits)[size_t(token)]) / n;
       history.push_back(token);
     }
-    // The surprise of a token among the kept tokens is at most that among all.
+    // The target holds for the surprise among the kept tokens. The surprise among all tokens is at
+    // least as large.
     CHECK(bits > target);
     CHECK(bits < target + 1.5);
   }

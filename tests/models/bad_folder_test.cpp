@@ -326,7 +326,7 @@ TEST_CASE("bad/config.json with numbers out of range, with parts of integers, an
         "16.5");
   first("ernie4_5_moe", "moe_num_shared_experts is 1.5, expected an integer",
         "moe_num_shared_experts", "2", "1.5");
-  // Only Hunyuan's numbers of experts may be lists, with the same number for each layer.
+  // Only Hunyuan's numbers of experts may be lists, and the items must be equal.
   first("hunyuan_moe", "hidden_size is an array, expected an integer", "hidden_size", "32",
         "[32, 32]");
   first("hunyuan_moe", "moe_topk is an array, expected the same in all layers", "moe_topk",

@@ -63,7 +63,8 @@ class Multiples {
   }
   Rules::State end() const { return end_; }
 
-  // Adds the multiples from `least` >= 0 to `most`, read from state `from` on.
+  // Adds the multiples of the step from `least` >= 0 to `most`. `from` is the state before their
+  // first digit.
   void add(Rules::State from, Scaled least, Scaled most) {
     while (least <= most) {
       low_ = digits_of(least, decimals_ + 1);

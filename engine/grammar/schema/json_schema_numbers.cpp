@@ -83,8 +83,8 @@ Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view ty
         fmt::format(": no {} is between them", type)};
   if (!range.is_supported())
     wrong(path + "/multipleOf",
-          "is {}, which is not supported, expected at most 1000 units of its last digit, or bounds "
-          "with at most 1000 multiples between them",
+          "is {}, which is not supported, expected a multiple of at most 1000 steps of its last "
+          "digit (such as 100.0 or 1000), or bounds with at most 1000 multiples between them",
           shown(schema["multipleOf"]));
   std::vector<Scaled> gaps;
   for (const Decimal& x : except)

@@ -65,7 +65,8 @@ class SchemaParser : private SchemaMerger {
   JsonParts parts_;
   std::map<std::string, Rules::Rule> known_;  // by the text of the schema
   int steps_ = 0, depth_ = 0;
-  // Inside an item of a list with uniqueItems: values have one spelling each (distinct_items.h).
+  // True inside an item of a list with uniqueItems. Each value then has one spelling only, so equal
+  // values are equal texts (distinct_items.h).
   bool distinct_ = false;
 };
 

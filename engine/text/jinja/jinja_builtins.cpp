@@ -176,7 +176,7 @@ std::vector<std::pair<Value, Value>> pairs_of(Run& run, const Given& given) {
     }
     for (const Value& item : items_of(source, run.budget)) {
       const Values pair = items_of(item, run.budget);
-      if (pair.size() != 2) fault("{} values for a key and a value", pair.size());
+      if (pair.size() != 2) fault("an item has {} values, expected a key and a value", pair.size());
       out.emplace_back(pair[0], pair[1]);
     }
   }

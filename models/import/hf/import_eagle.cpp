@@ -55,8 +55,8 @@ class EagleImport {
     }
     for (const auto& [name, slot] : wanted_)
       if (!slot.optional)
-        fail(Exit::bad_file, "{}: tensor {} is missing, expected those of {}", weights(), name,
-             noun_);
+        fail(Exit::bad_file, "{}: tensor {} is missing, expected all tensors of {}", weights(),
+             name, noun_);
     if (three_ && three_->draft_vocab < eagle_.vocab && eagle_.tokens.empty())
       fail(Exit::bad_file, "{}: tensor d2t is missing, expected it with a draft_vocab_size of {}",
            weights(), three_->draft_vocab);
@@ -78,8 +78,8 @@ class EagleImport {
     if (three_ && drop_prefix(name, "midlayer.")) known = "layers.0." + std::string(name);
     const auto [first, last] = wanted_.equal_range(known);
     if (first == last)
-      fail(Exit::bad_file, "{}: tensor {} is unexpected in {} of {} layers", t.file,
-           escaped(t.name), noun_, eagle_.n_layers);
+      fail(Exit::bad_file, "{}: tensor {} is unexpected, expected only tensors of {} (layers: {})",
+           t.file, escaped(t.name), noun_, eagle_.n_layers);
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);

@@ -236,7 +236,8 @@ class PackedWriter {
            source_.path, escaped(t.info.name), name());
     if (found == by_name.end() || found->second.hf.empty())
       fail(Exit::bad_file,
-           "{}: tensor {} has no name in a Hugging Face folder, expected a model imported from one",
+           "{}: tensor {} has no name in the Hugging Face format, expected a model that was "
+           "imported from a Hugging Face folder",
            source_.path, escaped(t.info.name));
     const TensorSlot& slot = found->second;
     const std::string name = (slot.role == Role::head ? "" : slots_.hf_prefix) + slot.hf;
