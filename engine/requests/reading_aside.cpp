@@ -28,10 +28,11 @@ class ReadingAside {
     for (const PartAside& part : parts)
       extensions.push_back({.session = session_for(engine, extensions.size()),
                             .tokens = o_.texts[part.text].subspan(part.from, part.size),
-                            .wanted = o_.every_row ? int(part.size) : 1});
+                            .wanted = o_.every_row ? int(part.size) : 1,
+                            .interrupt = &gone_});
     Pass pass(extensions, o_.result);
     try {
-      if (gone_ || !pass.run(&gone_)) return {.tokens = 0, .last = true};
+      if (gone_ || !pass.run()) return {.tokens = 0, .last = true};
     } catch (const Error& error) {
       if (error.code != Exit::memory || parts.size() == 1) throw;
       more_.clear(), one_by_one_ = true;  // less memory is needed so

@@ -287,14 +287,14 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
 // Runs all batches and calls take(first row, first token, whether it is the last batch) after each.
 // The sessions hold the tokens afterwards, but not the draft. False: abandoned.
 template <class Take>
-bool Pass::evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* stop, Take take) {
+bool Pass::evaluate(std::span<const CudaDraw> draws, Take take) {
   try {
     prepare();
     for (size_t row = 0, token = 0; fill_batch();) {
       const size_t n = pipeline_.batch.outputs.size();
       if (!pipeline_.run({.result = result_,
                           .draws = draws.empty() ? draws : draws.subspan(row, n),
-                          .stop = stop,
+                          .stop = interrupt_of(extensions_),
                           .promised = promised_})) {
         give_back();
         return false;
@@ -341,8 +341,8 @@ void Pass::keep_rows(size_t first_row, size_t first_token, bool last) {
                  tokens_of(extensions_) * wide, pipeline_.kept_hidden);
 }
 
-bool Pass::run(const std::atomic<bool>* stop) {
-  return evaluate({}, stop, [&](size_t row, size_t token, bool last) {
+bool Pass::run() {
+  return evaluate({}, [&](size_t row, size_t token, bool last) {
     expect_finite();
     keep_rows(row, token, last);
   });
@@ -350,7 +350,7 @@ bool Pass::run(const std::atomic<bool>* stop) {
 
 bool Pass::each_row(const std::function<void(std::span<const float>)>& take) {
   const size_t cols = size_t(pipeline_.columns(result_));
-  return evaluate({}, nullptr, [&](size_t, size_t, bool) {
+  return evaluate({}, [&](size_t, size_t, bool) {
     expect_finite();
     for (size_t i = 0; i < pipeline_.batch.outputs.size(); ++i)
       take({pipeline_.result() + i * cols, cols});
@@ -423,11 +423,10 @@ bool Pass::draw(std::vector<Draws>& out) {
   if (on_device.empty() && std::ranges::any_of(extensions_, &Extension::hidden))
     result_ = Result::both;
   std::vector<TokenId> drawn;  // on the device
-  const bool done =
-      evaluate(on_device, interrupt_of(extensions_), [&](size_t row, size_t token, bool last) {
-        if (on_device.empty()) return keep_rows(row, token, last);
-        drawn.insert(drawn.end(), pipeline_.tokens().begin(), pipeline_.tokens().end());
-      });
+  const bool done = evaluate(on_device, [&](size_t row, size_t token, bool last) {
+    if (on_device.empty()) return keep_rows(row, token, last);
+    drawn.insert(drawn.end(), pipeline_.tokens().begin(), pipeline_.tokens().end());
+  });
   if (!done) {
     for (Draws& draws : out) draws.clear(), draws.abandoned = true;
     return false;

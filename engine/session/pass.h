@@ -76,9 +76,9 @@ class Pass {
   Pass& operator=(const Pass&) = delete;
 
   // Appends the tokens and computes a row for each wanted one. Returns false if the pass was
-  // abandoned because `stop` was set. Throws Error(non_finite) if a row is not finite, and
+  // abandoned (Extension::interrupt). Throws Error(non_finite) if a row is not finite, and
   // Error(memory) if there are not enough pages.
-  bool run(const std::atomic<bool>* stop = nullptr);
+  bool run();
   // The same, but calls take(row) in the order of the tokens instead of keeping the rows.
   bool each_row(const std::function<void(std::span<const float>)>& take);
   // Appends the tokens, verifies the drafts and draws, on the device if it can make all the draws.
@@ -110,7 +110,7 @@ class Pass {
   void expect_memory();  // throws Error(memory)
   void add_to_batch(size_t extension, size_t at, size_t n);
   template <class Take>
-  bool evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* stop, Take take);
+  bool evaluate(std::span<const CudaDraw> draws, Take take);
   void expect_finite() const;
   void keep_rows(size_t first_row, size_t first_token, bool last);
   template <class Draw>

@@ -246,10 +246,11 @@ std::span<const float> Session::hidden(std::span<const TokenId> tokens, int want
 
 std::optional<Session::Next> Session::extend(std::span<const TokenId> tokens,
                                              std::span<const float> rows,
-                                             const std::atomic<bool>* stop) {
-  const Extension one{.session = this, .tokens = tokens, .input_rows = rows};
+                                             const std::atomic<bool>* interrupt) {
+  const Extension one{
+      .session = this, .tokens = tokens, .interrupt = interrupt, .input_rows = rows};
   Pass pass({&one, 1}, Result::both);
-  if (!pass.run(stop)) return std::nullopt;
+  if (!pass.run()) return std::nullopt;
   return Next{pass.rows(), pass.hidden(0, tokens.size() - 1)};
 }
 

@@ -41,12 +41,12 @@ class Session {
   std::span<const float> hidden(std::span<const TokenId> tokens, int wanted = 1);
   // For a model that reads an input row with each token (an EAGLE head): the logits after the last
   // token and its hidden state, valid until the next pass. Returns nothing if the pass was
-  // abandoned because `stop` was set. Throws what extend() throws.
+  // abandoned because `interrupt` was set. Throws what extend() throws.
   struct Next {
     std::span<const float> logits, hidden;
   };
   std::optional<Next> extend(std::span<const TokenId> tokens, std::span<const float> rows,
-                             const std::atomic<bool>* stop);
+                             const std::atomic<bool>* interrupt);
   // Appends at least one token and returns their embedding: the hidden state of the last one, or
   // the mean of all their hidden states, as the architecture asks. Throws what extend() throws.
   std::vector<float> pooled(std::span<const TokenId> tokens);

@@ -60,10 +60,13 @@ TEST_CASE("pass: rows are the same in any number of batches, and one batch is re
 
 TEST_CASE("pass: an abandoned pass keeps nothing, and the sessions go on") {
   TwoTexts two(16);
-  std::atomic<bool> stop = true;
-  CHECK_FALSE(Pass(two.parts).run(&stop));
+  std::atomic<bool> interrupt = true;
+  for (Extension& part : two.parts) part.interrupt = &interrupt;
+  CHECK_FALSE(Pass(two.parts).run());
+  CHECK_FALSE(Pass(two.parts).each_row([](auto) { FAIL("an abandoned pass returned a row"); }));
   for (const auto& session : two.sessions) CHECK(session->position() == 0);
   CHECK(two.engine->kv_cache().pools[0].in_use() == 0);
+  two.parts[1].interrupt = nullptr;  // a pass for several requests is not lost for one of them
   Pass again(two.parts);
   CHECK(again.run());
   CHECK(two.sessions[0]->position() == 40);

@@ -196,9 +196,9 @@ TEST_CASE("ranks: an abandoned pass ends on all of them, and the next one is exa
   const auto want = kept(Engine::open(one_thread(""))->session()->extend(text));
   const auto session = e->session();
   const std::atomic<bool> stop = true;
-  const Extension one{.session = session.get(), .tokens = text};
+  const Extension one{.session = session.get(), .tokens = text, .interrupt = &stop};
   Pass pass({&one, 1});
-  CHECK(!pass.run(&stop));
+  CHECK(!pass.run());
   CHECK(session->position() == 0);
   CHECK(same(want, session->extend(text)));
 }

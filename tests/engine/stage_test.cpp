@@ -146,8 +146,9 @@ TEST_CASE("stages: a pass that is abandoned in the second stage changes nothing"
   auto& second = dynamic_cast<CpuStage&>(*cut->pipeline().stages()[1]);
   std::atomic<bool> stop = false;
   second.executor().after_step = [&](const Plan&, size_t) { stop = true; };
-  const Extension next{.session = session.get(), .tokens = std::span(text).subspan(40)};
-  CHECK_FALSE(Pass({&next, 1}).run(&stop));
+  const Extension next{
+      .session = session.get(), .tokens = std::span(text).subspan(40), .interrupt = &stop};
+  CHECK_FALSE(Pass({&next, 1}).run());
   second.executor().after_step = nullptr;
   CHECK(session->position() == 40);
   const auto alone = whole->session();
