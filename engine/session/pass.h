@@ -60,9 +60,10 @@ struct Draws {
   }
 };
 
-// The owner of a pass: of its batches, the rows that they return, and the page tables of the draft
-// branches. A pass runs once, by one of run(), each_row() and draw(). It runs in several batches if
-// it has more tokens than Engine::batch_length().
+// One forward pass. It fills the batches that the engine's Pipeline runs, and owns the page tables
+// of the draft branches; the rows that it returns are in the Pipeline. A pass runs once, by one of
+// run(), each_row() and draw(). It has several batches if it has more tokens than
+// Engine::batch_length().
 //
 // If a pass throws or is abandoned, its sessions hold the tokens that they held before. A session
 // with recurrent states may hold fewer, as after Session::rewind().
