@@ -16,7 +16,7 @@ enum class Result {
   both,    // the logits, and the hidden rows of all tokens (Plan::all_hidden)
 };
 
-// Which of a model's networks a graph computes. Each has its own weights and states.
+// Which of a model's networks a graph computes. Only the decoder has states (states_of()).
 enum class Network : uint8_t {
   decoder,  // predicts the next token: the only network of most models
   encoder,

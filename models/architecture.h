@@ -32,11 +32,10 @@ class Model {
   // Sets the maximum length of a session. Called at most once, before the first graph; the default
   // is the model's context.
   virtual void expect_sessions(int64_t context) { (void)context; }
-  // Writes the graph of graph.network. A decoder computes the logits of batch.outputs, (outputs,
-  // vocab), and their hidden rows. Only sizes are read from the batch.
+  // Writes the graph of graph.network; a model that has only a decoder ignores that. A decoder
+  // computes the logits of batch.outputs, (outputs, vocab), and their hidden rows. Only sizes are
+  // read from the batch.
   virtual void build(Graph& graph) const = 0;
-  // Whether the model has this network.
-  virtual bool has(Network network) const { return network == Network::decoder; }
 
   // Facts that the engine reads from every model.
   int64_t vocab = 0, context = 0, n_layers = 0;

@@ -227,9 +227,6 @@ TEST_CASE("stages: one of another kind fits in, and its room limits the pages") 
 
 // A model with a second network: it returns the embeddings of its tokens, normalized.
 struct TwoNetworks : ScratchModel {
-  bool has(Network network) const override {
-    return network == Network::decoder || network == Network::encoder;
-  }
   void build(Graph& g) const override {
     if (g.network == Network::decoder) return ScratchModel::build(g);
     const ValueId x = g.rms_norm(g.get_rows(*embedding.weight), *norm.weight, eps);
