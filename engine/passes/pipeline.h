@@ -29,9 +29,9 @@ class Pipeline {
 
   // The next pass. Plans are bound to the address of the batch.
   Batch batch;
-  std::vector<float> input_rows;  // (tokens, Model::row_columns)
-  int max_batch = 0;              // the most tokens of a batch
-  Profile* profile = nullptr;     // if set, passes add their times to it
+  std::span<const float> input_rows;  // (tokens, Model::row_columns)
+  int max_batch = 0;                  // the most tokens of a batch
+  Profile* profile = nullptr;         // if set, passes add their times to it
   // The rows of a pass of several batches (pass.cpp). Kept so that the next pass reuses the memory.
   std::vector<float> kept_rows, kept_hidden;
 

@@ -113,6 +113,7 @@ Session::Impl& Pass::impl(const Extension& extension) { return *extension.sessio
 Engine& Pass::checked_engine(std::span<const Extension> extensions) {
   ENSURE(!extensions.empty() && extensions[0].session, "there is something to extend");
   Engine& e = extensions[0].session->engine();
+  ENSURE(e.model().row_columns == 0 || extensions.size() == 1, "rows come from one place");
   for (size_t i = 0; i < extensions.size(); ++i) {
     const Extension& p = extensions[i];
     ENSURE(&p.session->engine() == &e, "sessions of one engine");
@@ -228,7 +229,6 @@ bool Pass::fill_batch() {
   if (!more()) return false;
   Batch& b = pipeline_.batch;
   clear(b);
-  pipeline_.input_rows.clear();
   if (next_ > 0 || at_ > 0) expect_memory();  // again, because states were kept since
   promised_ = bytes_to_come();
   while (more() && b.size() < pipeline_.max_batch) {
@@ -262,6 +262,8 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
       if (!kv_.states.pools[i].recurrent)
         b.stores[i].push_back({int32_t(b.size()), to[i].data()[cell / kPage], cell % kPage});
   };
+  const size_t cols = size_t(engine_.model().row_columns);
+  pipeline_.input_rows = p.input_rows.subspan(at * cols, n * cols);
   int32_t sequence = b.sequences.empty() ? -1 : b.sequences.back();
   for (size_t i = at; i < at + n; ++i) {
     const int node = int(i) - int(given);
@@ -276,9 +278,6 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
     for (const Branch& branch : branches)
       if (branch.sees(node)) store(branch.tables, cell);
     if (i + p.rows() >= p.size()) b.outputs.push_back(int32_t(b.size()));
-    const size_t cols = size_t(engine_.model().row_columns);
-    const auto row = p.input_rows.begin() + ptrdiff_t(cols > 0 ? i * cols : 0);
-    pipeline_.input_rows.insert(pipeline_.input_rows.end(), row, row + ptrdiff_t(cols));
     b.tokens.push_back(node < 0 ? p.tokens[i] : p.draft[size_t(node)].token);
     b.positions.push_back(cell), b.cells.push_back(cell), b.sequences.push_back(sequence);
   }

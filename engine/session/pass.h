@@ -31,7 +31,8 @@ struct Extension {
   // If set: the draws come with the hidden state of each token and accepted draft token. The target
   // of an EAGLE-3 head returns the rows that the head reads. Only the CPU supports this.
   bool hidden = false;
-  // The input row of each token, for a model that reads rows (an EAGLE head).
+  // The input row of each token, for a model that reads rows (an EAGLE head). The rows are read
+  // where they are, so a pass of such a model has one extension.
   std::span<const float> input_rows = {};
   // The tokens are likely to be rewound at once, so the prefix index does not learn their pages.
   bool tentative = false;
