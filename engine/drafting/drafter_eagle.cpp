@@ -147,7 +147,7 @@ class EagleDrafter : public Drafter {
                          .wanted = 0,
                          .interrupt = interrupt,
                          .input_rows = std::span(rows_).first(n * columns_)};
-    if (draw_all({&rows, 1})[0].abandoned) return;
+    if (!Pass({&rows, 1}).run()) return;
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
     read_ += n;
   }

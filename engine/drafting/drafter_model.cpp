@@ -73,12 +73,14 @@ class ModelDrafter : public Drafter {
         .session = session_.get(), .tokens = next, .sampler = &sampler_, .tentative = true};
     // A pass draws with the noise of the session's positions, and penalties see its tokens alone.
     if (start_ == 0 || (sampler_.options().temperature == 0 && sampler_.plain())) {
-      const Draws draws = draw_all({&guess, 1})[0];
-      if (draws.error) failed(*draws.error);
-      return draws.tokens[0];
+      Pass({&guess, 1}).draw(draws_);
+      if (draws_[0].error) failed(*draws_[0].error);
+      return draws_[0].tokens[0];
     }
     try {
-      const std::span<const float> logits = extend_all({&guess, 1});
+      Pass pass({&guess, 1});
+      pass.run();
+      const std::span<const float> logits = pass.rows();
       return sampler_.draw(tokenizer_ ? logits.first(size_t(tokenizer_->size())) : logits, text);
     } catch (const Error& error) {
       failed(error);
@@ -92,6 +94,7 @@ class ModelDrafter : public Drafter {
   const double cost_;
   const Tokenizer* tokenizer_;
   Sampler sampler_;
+  std::vector<Draws> draws_;
   size_t start_ = 0;  // the place in the text of the session's first token
 };
 

@@ -110,13 +110,14 @@ class Rounds {
 
   void pass(const std::vector<Extension>& parts) {
     if (engine_.pipeline().can_draw())
-      draw_all(parts);
+      Pass(parts).draw(draws_);
     else
-      extend_all(parts);
+      Pass(parts).run();
   }
 
   Engine& engine_;
   Sampler sampler_;
+  std::vector<Draws> draws_;
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 

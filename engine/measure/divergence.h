@@ -13,7 +13,7 @@ namespace chaski {
 double divergence(std::span<const float> p, std::span<const float> q);
 
 // The probability that a draft token drawn from q is accepted by p, both at a temperature.
-//   coupled   accepted if p's draw with the same noise is the same token (draw_all())
+//   coupled   accepted if p's draw with the same noise is the same token (Pass::draw())
 //   residual  accepted with probability min(1, p / q), the rule of Leviathan et al. 2023
 struct SameDraws {
   double coupled, residual;

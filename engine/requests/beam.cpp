@@ -120,7 +120,9 @@ class BeamSearch {
     bytes_ += engine_.weight_bytes(int(live_.size())) / live_.size() +
               engine_.state_bytes(live_[0].session->position());
     ++passes_;
-    return extend_all(all);
+    Pass pass(all);
+    pass.run();
+    return pass.rows();
   }
 
   // The 2 * width best continuations of all beams. Ties: the earlier beam first, and within a beam

@@ -28,7 +28,7 @@ struct Beam {
 //   the interrupt flag is set: it is checked between passes and ends all beams where they are.
 // Probabilities are those of the logits after penalties, biases and banned texts. With one beam the
 // text is the greedy one. Ignores the options for drafting, sampling, grammar and a full context.
-// Throws what extend_all() throws.
+// Throws what Pass::run() throws.
 std::vector<Beam> beam_search(Session& session, std::span<const TokenId> prompt,
                               const GenerateOptions& options, const BeamOptions& beams);
 

@@ -12,7 +12,7 @@ GenerateResult generate(Session& session, std::span<const TokenId> prompt,
     const bool decodes = request.begun();
     const Extension extension = request.next(session, budget);
     const auto start = std::chrono::steady_clock::now();
-    draw_all({&extension, 1}, draws);
+    Pass({&extension, 1}).draw(draws);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (request.governor() && decodes && extension.wanted > 0 && !draws[0].abandoned)
       request.governor()->learn_pass(int(extension.size()), 1, int(draws[0].tokens.size()),

@@ -227,7 +227,7 @@ bool Scheduler::step() {
   }
   const auto start = Clock::now();
   ++totals_.passes;
-  if (const auto error = error_of([&] { draw_all(pass, draws_); })) {
+  if (const auto error = error_of([&] { Pass(pass).draw(draws_); })) {
     preempt(*error);
     remove_ended();
     return running() + waiting() > 0;

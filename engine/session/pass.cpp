@@ -447,20 +447,4 @@ bool Pass::draw(std::vector<Draws>& out) {
   return true;
 }
 
-std::span<const float> extend_all(std::span<const Extension> extensions) {
-  Pass pass(extensions);
-  pass.run();
-  return pass.rows();
-}
-
-std::vector<Draws> draw_all(std::span<const Extension> extensions) {
-  std::vector<Draws> out;
-  draw_all(extensions, out);
-  return out;
-}
-
-void draw_all(std::span<const Extension> extensions, std::vector<Draws>& out) {
-  Pass(extensions).draw(out);
-}
-
 }  // namespace chaski

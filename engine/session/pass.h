@@ -133,10 +133,4 @@ class Pass {
   const float* hidden_ = nullptr;  // for each token, likewise
 };
 
-// The logits of all wanted tokens, in order, valid until the engine's next pass.
-std::span<const float> extend_all(std::span<const Extension> extensions);
-// Throws what extend_all() throws, except for non-finite logits.
-std::vector<Draws> draw_all(std::span<const Extension> extensions);
-void draw_all(std::span<const Extension> extensions, std::vector<Draws>& out);
-
 }  // namespace chaski

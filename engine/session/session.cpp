@@ -234,7 +234,9 @@ Engine& Session::engine() const { return *impl_->engine; }
 
 std::span<const float> Session::extend(std::span<const TokenId> tokens, int wanted) {
   const Extension one{.session = this, .tokens = tokens, .wanted = wanted};
-  return extend_all({&one, 1});
+  Pass pass({&one, 1});
+  pass.run();
+  return pass.rows();
 }
 
 std::span<const float> Session::hidden(std::span<const TokenId> tokens, int wanted) {
@@ -272,10 +274,11 @@ std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, Sampler& sam
                                    std::span<const Draft::Node> draft) {
   const int before = position();
   const Extension one{.session = this, .tokens = tokens, .sampler = &sampler, .draft = draft};
-  Draws draws = std::move(draw_all({&one, 1})[0]);
-  if (!draws.error) return std::move(draws.tokens);
+  std::vector<Draws> draws;
+  Pass({&one, 1}).draw(draws);
+  if (!draws[0].error) return std::move(draws[0].tokens);
   rewind(before);
-  throw *draws.error;
+  throw *draws[0].error;
 }
 
 size_t Session::common_prefix(std::span<const TokenId> tokens) const {

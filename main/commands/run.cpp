@@ -310,7 +310,7 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
                             .tokens = missing.first(n),
                             .wanted = 0,
                             .interrupt = speaker.options.interrupt};
-    if (draw_all({&portion, 1})[0].abandoned) break;
+    if (!Pass({&portion, 1}).run()) break;
     missing = missing.subspan(n);
   }
   if (!stores || speaker.options.interrupt->load()) return known;

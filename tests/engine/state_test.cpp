@@ -14,6 +14,7 @@
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/kv_formats.h"
 #include "ggml-like-tensor/kv_layout.h"
+#include "tests/kit/engine_support.h"
 #include "tests/kit/scratch_model.h"
 
 using namespace chaski;

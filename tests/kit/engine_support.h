@@ -9,6 +9,7 @@
 
 #include "engine/requests/generate.h"
 #include "engine/session/engine.h"
+#include "engine/session/pass.h"
 
 namespace chaski::test {
 
@@ -28,6 +29,18 @@ inline std::shared_ptr<Engine> open_on_cpu(const std::string& model, Format kv) 
   EngineOptions o;
   o.model = model, o.kv = kv, o.device = "cpu";
   return Engine::open(o);
+}
+
+// The rows of all wanted tokens, in order, valid until the engine's next pass.
+inline std::span<const float> extend_all(std::span<const Extension> extensions) {
+  Pass pass(extensions);
+  pass.run();
+  return pass.rows();
+}
+inline std::vector<Draws> draw_all(std::span<const Extension> extensions) {
+  std::vector<Draws> draws;
+  Pass(extensions).draw(draws);
+  return draws;
 }
 
 // Options for a text of exactly `tokens` tokens; end tokens are ignored.
