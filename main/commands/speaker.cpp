@@ -34,8 +34,9 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
     // The limit is the main model's. Of the draft model's own memory, its sessions share what is
     // not for its weights.
     if (options.most_state_bytes > 0) {
-      const uint64_t all = draft_memory(flags),
-                     weights = totals_of(open_model(options.model, options.tokenizer).source).bytes;
+      const OpenModel draft = open_model(options.model, options.tokenizer);
+      const uint64_t all = memory_when_open(draft.source, options),
+                     weights = totals_of(draft.source).bytes;
       options.most_state_bytes = all - std::min(all, weights);
     }
     return open_engine(options);
