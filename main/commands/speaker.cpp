@@ -162,14 +162,14 @@ void Speaker::put_cuts(std::span<const GenerateResult> results) const {
 
 void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> new_rules) {
   drafter.reset(), grammar.reset(), session.reset(), model.reset();
-  answers.reset(), answers_fault.clear(), keys.reset(), governor = Governor();
+  answers.reset(), governor = Governor();
   drafter_loss_reported = false;
   const std::atomic<bool>* const interrupt = options.interrupt;
   options = flags.generate;
   options.interrupt = interrupt;
   model = open_loaded_model(flags);
   const std::shared_ptr<Engine>& engine = model->engine();
-  if (!flags.answer_cache.empty() && flags.repeats_answers()) open_answers(flags.answer_cache);
+  if (!flags.answer_cache.empty() && flags.repeats_answers()) answers.emplace(flags.answer_cache);
   session = engine->session();
   options.on_drop = [this](int dropped, int before, int after) {
     put_notice(drop_line(dropped, before, after));
@@ -186,15 +186,6 @@ void Speaker::open(const GenerationFlags& flags, std::shared_ptr<const Rules> ne
     options.draft_length = flags.draft_length, options.governor = &governor;
   constrain(new_rules, flags.grammar_flag());
   set(flags);
-}
-
-// A cache that cannot be used costs no answer.
-void Speaker::open_answers(const std::string& folder) {
-  try {
-    answers.emplace(folder);
-  } catch (const Error& error) {
-    answers_fault = error.what();
-  }
 }
 
 void Speaker::constrain(const std::shared_ptr<const Rules>& new_rules, const char* flag) {
@@ -226,41 +217,8 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, GenerateOptions 
                                const Sink& sink) {
   std::shared_ptr<Grammar> compiled;
   if (options.rules) compiled = model->grammar(options.rules), options.grammar = compiled.get();
-  // Said before the answer costs time, also with --quiet.
-  const auto put_not_stored = [](const std::string& why) {
-    put_loud_notice(why + ": the answer is not stored");
-  };
-  if (!answers) {
-    if (!answers_fault.empty()) put_not_stored(std::exchange(answers_fault, ""));
-    return generate(prompt, options, sink);
-  }
-  std::string key;
-  std::optional<GenerateResult> known;
-  try {
-    if (!keys) keys.emplace(engine());
-    key = keys->key(prompt, options);
-    known = answers->find(key);
-  } catch (const Error& error) {
-    put_notice(std::string(error.what()) + ": the answer is generated and stored again");
-  }
-  if (known) {
-    if (!known->text.empty()) sink(known->text);
-    return *std::move(known);
-  }
-  if (!key.empty()) try {
-      answers->expect_can_keep(key);
-    } catch (const Error& error) {
-      put_not_stored(error.what());
-      key.clear();
-    }
-  GenerateResult result = generate(prompt, options, sink);
-  if (key.empty()) return result;
-  try {
-    answers->keep(key, result);
-  } catch (const Error& error) {
-    put_not_stored(error.what());
-  }
-  return result;
+  const auto generated = [&] { return generate(prompt, options, sink); };
+  return answers ? answers->answer(engine(), prompt, options, sink, generated) : generated();
 }
 
 void expect_kv_file(const std::string& path) {

@@ -3,9 +3,9 @@
 #pragma once
 #include <memory>
 
-#include "engine/requests/answer_cache.h"
 #include "engine/requests/loaded_model.h"
 #include "engine/session/session.h"
+#include "main/commands/stored_answers.h"
 #include "main/flags/options.h"
 
 namespace chaski {
@@ -32,10 +32,8 @@ struct Speaker {
   std::shared_ptr<Grammar> grammar;    // made of `rules`
   Governor governor;
   GenerateOptions options;
-  std::optional<AnswerCache> answers;  // of --answer-cache
-  std::optional<AnswerKeys> keys;      // made for the first answer
-  std::string answers_fault;           // why the cache cannot be used, until it is reported
-  std::string grammar_flag;            // the flag of `grammar`
+  std::optional<StoredAnswers> answers;  // of --answer-cache
+  std::string grammar_flag;              // the flag of `grammar`
   bool drafter_loss_reported = false;
   bool shows_reading = true;         // show the progress of reading a long prompt on a terminal
   std::function<void()> on_portion;  // called after each portion of a prompt; may be empty
@@ -52,7 +50,7 @@ struct Speaker {
   Engine& engine() const { return *model->engine(); }
   const Tokenizer& tokenizer() const { return engine().tokenizer(); }
 
-  // Returns the cached answer if there is one, else calls generate().
+  // generate(), or a stored answer. `options.rules` are compiled.
   GenerateResult answer(std::span<const TokenId> prompt, GenerateOptions options, const Sink& sink);
 
   GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,
@@ -68,7 +66,6 @@ struct Speaker {
   void put_cuts(std::span<const GenerateResult> results) const;
 
  private:
-  void open_answers(const std::string& folder);
   std::string cut_line(const GenerateResult& result) const;
 };
 
