@@ -4,6 +4,7 @@ namespace chaski {
 
 Pipeline::Pipeline(const Model& model, const StateLayout& states) : model_(model), states_(states) {
   batch.tables.resize(states.pools.size()), batch.stores.resize(states.pools.size());
+  columns_of(Network::decoder);  // now: any thread may call Engine::hidden_size()
 }
 
 void Pipeline::add(std::unique_ptr<Stage> stage) {
