@@ -7,6 +7,8 @@
 //   Rendering is prefix-stable, so the KV cache of one turn serves the next: the tokens of a
 //   conversation are a prefix of the tokens one question or answer later. A template from a file
 //   may break this; render() then says at which answer.
+//
+// One thread at a time uses a ChatTemplate and its copies: they share what render() remembers.
 #pragma once
 #include <memory>
 #include <optional>

@@ -1,4 +1,5 @@
-// The tools of a conversation: how its model spells calls, and the rules that force one.
+// The tools of a conversation: how its model spells calls, and the rules that force one. Nothing
+// changes once it is made, so any number of threads may use it.
 #pragma once
 #include <memory>
 #include <span>

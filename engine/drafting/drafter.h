@@ -1,5 +1,6 @@
 // Drafters propose draft tokens, which the target checks in one verification pass. A drafter cannot
-// change the text, only the speed (see generate.h).
+// change the text, only the speed (see generate.h). A drafter serves one text at a time. Only the
+// thread that makes the passes calls it; any thread may set the flag of `interrupt`.
 #pragma once
 #include <memory>
 #include <span>

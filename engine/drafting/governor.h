@@ -4,7 +4,8 @@
 // if none would pay, or if its complete rejection would lose more than earlier drafts gained plus a
 // hundredth of the time. A draft model may lose a fiftieth of the time with the prompt, because it
 // costs too much to begin with less. The governor affects only speed, so it may read a clock. The
-// answers of one command share one; in the server each request has its own.
+// answers of one command share one; in the server each request has its own. Only the thread that
+// makes the passes uses it.
 #pragma once
 #include <array>
 #include <cstdint>

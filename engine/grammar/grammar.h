@@ -1,6 +1,7 @@
 // A grammar over the vocabulary of a model: which tokens may come next at each place of a text.
 // Masks are cached by place, so a place that occurs again costs a lookup. Control tokens are
-// allowed only if the grammar names them; the end tokens where it may end.
+// allowed only if the grammar names them; the end tokens where it may end. Any thread may make a
+// grammar. It learns from each text, so only the thread that makes the passes uses it.
 #pragma once
 #include <memory>
 #include <optional>

@@ -3,7 +3,8 @@
 // because a token may hold a part of a character.
 //
 // A parser makes parts and joins them. A part may be used once, a rule any number of times.
-// finish() checks what a parser cannot see, and removes edges that cannot reach an end.
+// finish() checks what a parser cannot see, and removes edges that cannot reach an end. From then
+// on any number of threads may use the rules; before, only the thread of the parser.
 #pragma once
 #include <cstdint>
 #include <optional>

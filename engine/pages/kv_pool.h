@@ -1,7 +1,7 @@
 // Allocates the pages of a pool of states (state_layout.h) by number. Sessions share pages, so each
 // page has a reference count. A kept page (one in the prefix index) stays after its last reference
 // is released, until the pool needs its memory. The bytes are in HostPages, and for layers on a
-// device in cuda/backend.h.
+// device in cuda/backend.h. Only the thread that makes the passes of the engine uses a pool.
 #pragma once
 #include <cstddef>
 #include <cstdint>

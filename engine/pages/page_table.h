@@ -1,6 +1,7 @@
 // The page table of a sequence in one pool of states (state_layout.h): a page for each 16 cells,
 // from the first page that attention still reads. A recurrent state has a single page. Copies of a
-// table share its pages, which are copied on write.
+// table share its pages, which are copied on write. Only the thread that makes the passes of the
+// engine uses a table.
 #pragma once
 #include <span>
 #include <vector>

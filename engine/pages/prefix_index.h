@@ -6,6 +6,8 @@
 // Sharing is exact. The contents of a page depend, bit for bit, only on its tokens and those before
 // it. Pages are looked up by a hash of all these tokens, and then the page's tokens and its
 // predecessor are compared, so a hash collision cannot return a wrong page.
+//
+// Only the thread that makes the passes of the engine uses the index.
 #pragma once
 #include <array>
 #include <span>

@@ -1,4 +1,5 @@
-// The stages of an engine and the batch that they run: one forward pass at a time.
+// The stages of an engine and the batch that they run: one forward pass at a time, in the thread
+// that makes the passes. Any thread may call columns() of a decoder.
 #pragma once
 #include <array>
 #include <memory>

@@ -2,7 +2,8 @@
 // steps narrow the candidates, in the order of the settings; then Gumbel-max draws one: the argmax
 // of logit / T + g(seed, position, token) over the candidates that are left. The noise g comes from
 // a counter-based generator (Philox 4x32-10, Salmon et al. 2011), so a draw is a function of the
-// logits, the settings and the tokens before it. Neither batching nor speculation changes it.
+// logits, the settings and the tokens before it. Neither batching nor speculation changes it. A
+// sampler draws for one text; one thread at a time uses it.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,7 @@
 // A model that is ready to run: weights, tokenizer, KV cache, and the pipeline of stages that runs
 // its passes. It does not change after opening, except for the pages that its sessions share. It
-// runs one forward pass at a time.
+// runs one forward pass at a time. Any thread may read facts of the model and of its options. Only
+// the thread that makes the passes uses sessions, kv_cache(), pipeline() and counts of passes.
 #pragma once
 #include <functional>
 #include <memory>

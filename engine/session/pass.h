@@ -1,5 +1,6 @@
 // One forward pass over several sessions of an engine: it appends tokens to each session, computes
-// the logits and hidden states of the last ones, and draws the next tokens from them.
+// the logits and hidden states of the last ones, and draws the next tokens from them. One thread
+// makes all passes of an engine; others may only set Extension::interrupt.
 #pragma once
 #include <atomic>
 #include <functional>

@@ -1,6 +1,7 @@
 // One sequence of tokens and its state: the KV cache, and the recurrent state if the model has one.
 // The logits after a token depend only on the model and the tokens up to it, bit for bit. They do
-// not depend on batches, threads, other sessions, rewinds or forks.
+// not depend on batches, threads, other sessions, rewinds or forks. Only the thread that makes the
+// passes of the engine may use a session, and end it.
 #pragma once
 #include <atomic>
 #include <memory>
