@@ -244,9 +244,6 @@ FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
   return result;
 }
 
-// The head has six bits. Half of the values' and down projections have six bits too: those in the
-// first and last eighth of the layers and in every third layer between. q, k and v in one matrix
-// have five, all others four.
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
   struct Line {
     Pattern name;

@@ -55,6 +55,7 @@ struct Place {
 
   bool eight_experts() const { return experts == 8; }
   bool first(int part) const { return layer < layers / part; }
+  // The first and the last eighth of the layers, and every third layer between.
   bool more_bits() const {
     return first(8) || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
   }
