@@ -25,6 +25,12 @@ struct FormatChoices::Option {
   double kl;
 };
 
+// The options of a tensor whose format is chosen, on their lower convex hull.
+struct FormatChoices::Hull {
+  size_t tensor;
+  std::vector<Option> options;
+};
+
 namespace {
 
 // The formats to choose from, fewest bits first; of those with equal bits the first is the best. q4
@@ -33,6 +39,7 @@ constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 
 using Option = FormatChoices::Option;
+using Hull = FormatChoices::Hull;
 
 // The lower convex hull of the options, by bytes and divergence.
 std::vector<Option> hull_of(const std::vector<Option>& options) {
@@ -86,10 +93,10 @@ struct Choices {
   uint64_t bytes = 0;
   double kl = 0;
 };
-using Hulls = std::vector<std::vector<Option>>;
 
 // The greedy walk, from the fewest bits up. Candidates with fixed[i] >= 0 get that option.
-Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int>& fixed) {
+Choices walk(const std::vector<Hull>& hulls, uint64_t most, double kl,
+             const std::vector<int>& fixed) {
   struct Step {
     size_t candidate, option;
     double worth;  // divergence saved per byte
@@ -97,10 +104,11 @@ Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int
   Choices all{std::vector<size_t>(hulls.size()), 0, 0};
   std::vector<Step> steps;
   for (size_t i = 0; i < hulls.size(); ++i) {
+    const std::vector<Option>& hull = hulls[i].options;
     if (fixed[i] >= 0) all.option[i] = size_t(fixed[i]);
-    all.bytes += hulls[i][all.option[i]].bytes, all.kl += hulls[i][all.option[i]].kl;
-    for (size_t o = 1; o < hulls[i].size() && fixed[i] < 0; ++o) {
-      const Option &from = hulls[i][o - 1], &to = hulls[i][o];
+    all.bytes += hull[all.option[i]].bytes, all.kl += hull[all.option[i]].kl;
+    for (size_t o = 1; o < hull.size() && fixed[i] < 0; ++o) {
+      const Option &from = hull[o - 1], &to = hull[o];
       steps.push_back({i, o, (from.kl - to.kl) / double(to.bytes - from.bytes)});
     }
   }
@@ -108,8 +116,8 @@ Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int
                    [](const Step& a, const Step& b) { return a.worth > b.worth; });
   for (const Step& step : steps) {
     if (all.kl <= kl) break;
-    const Option &from = hulls[step.candidate][step.option - 1],
-                 &to = hulls[step.candidate][step.option];
+    const std::vector<Option>& hull = hulls[step.candidate].options;
+    const Option &from = hull[step.option - 1], &to = hull[step.option];
     if (all.option[step.candidate] + 1 != step.option || all.bytes + to.bytes - from.bytes > most)
       continue;
     all.option[step.candidate] = step.option;
@@ -120,7 +128,7 @@ Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int
 
 // A step of a large weight, such as the embedding, may no longer fit when its turn comes, and the
 // bytes left then save little. So each option is tried for weights that take at least 2% of all.
-Choices best(const Hulls& hulls, uint64_t most, double kl) {
+Choices best(const std::vector<Hull>& hulls, uint64_t most, double kl) {
   const auto better = [&](const Choices& a, const Choices& b) {
     if (a.bytes > most || b.bytes > most) return a.bytes < b.bytes;
     if (a.kl <= kl && b.kl <= kl) return a.bytes < b.bytes;
@@ -129,9 +137,9 @@ Choices best(const Hulls& hulls, uint64_t most, double kl) {
   std::vector<int> fixed(hulls.size(), -1);
   Choices found = walk(hulls, most, kl, fixed);
   for (size_t i = 0; i < hulls.size(); ++i) {
-    if (hulls[i][0].bytes < found.bytes / 50) continue;
+    if (hulls[i].options[0].bytes < found.bytes / 50) continue;
     int chosen = -1;
-    for (size_t o = 0; o < hulls[i].size(); ++o) {
+    for (size_t o = 0; o < hulls[i].options.size(); ++o) {
       fixed[i] = int(o);
       if (Choices other = walk(hulls, most, kl, fixed); better(other, found))
         found = std::move(other), chosen = fixed[i];
@@ -189,9 +197,8 @@ void expect_possible(const ModelSource& in, const RecipeLimit& budget) {
 
 struct FormatChoices::Impl {
   const ModelSource& in;
-  std::vector<size_t> all;                 // the tensors whose format is chosen
-  std::vector<std::vector<Option>> hulls;  // of each
-  FormatPlan unchosen;                     // every tensor in its own format
+  std::vector<Hull> hulls;
+  FormatPlan unchosen;  // every tensor in its own format
 };
 
 FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibration, int threads) {
@@ -201,16 +208,17 @@ FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibrati
         "the calibration has no divergence for each weight, expected --calibrate TEXT with --size, "
         "--fits, --bpw or --kl");
   const WeightJobs jobs = jobs_of(in);
-  const std::vector<size_t> all = candidates(jobs);
-  Hulls hulls(all.size());
-  for (const size_t i : all)
+  std::vector<Hull> all;
+  for (const size_t i : candidates(jobs)) {
     if (calibration.kl.count(jobs[i].slot.gguf) == 0)
       fail(Exit::bad_file,
            "{}: the calibration has no divergence for {}, expected one for every weight: "
            "--calibrate TEXT --stats FILE --resume measures the others",
            in.path, escaped(jobs[i].slot.gguf));
+    all.push_back({i, {}});
+  }
   for_each_job(all.size(), threads > 0 ? threads : usable_cores(), [&](size_t i) {
-    hulls[i] = hull_of(options_of(jobs[all[i]], calibration, in.path));
+    all[i].options = hull_of(options_of(jobs[all[i].tensor], calibration, in.path));
   });
   FormatPlan unchosen;
   for (const TensorSource& tensor : in.tensors) {
@@ -218,25 +226,25 @@ FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibrati
     unchosen.tensors.push_back({as.name, as.format, as.bytes(), 0});
     unchosen.weights += uint64_t(as.rows * as.cols);
   }
-  impl_ = std::make_unique<const Impl>(Impl{in, all, std::move(hulls), std::move(unchosen)});
+  impl_ = std::make_unique<const Impl>(Impl{in, std::move(all), std::move(unchosen)});
 }
 
 FormatChoices::~FormatChoices() = default;
 
 FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
-  const auto& [in, all, hulls, unchosen] = *impl_;
+  const auto& [in, all, unchosen] = *impl_;
   FormatPlan result = unchosen;
   uint64_t others = 0;  // tensors whose format is not chosen
   for (const FormatPlan::Row& row : result.tensors) others += row.bytes;
-  for (const size_t i : all) others -= result.tensors[i].bytes;
+  for (const Hull& hull : all) others -= result.tensors[hull.tensor].bytes;
   const uint64_t most = bytes_for_tensors(budget, result.weights);
-  const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
+  const Choices choices = best(all, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   result.file_bytes = result.bytes + budget.besides;
   expect_room(in.path, budget, result.weights, result.bytes);
   for (size_t i = 0; i < all.size(); ++i) {
-    const Option& to = hulls[i][choices.option[i]];
-    FormatPlan::Row& row = result.tensors[all[i]];
+    const Option& to = all[i].options[choices.option[i]];
+    FormatPlan::Row& row = result.tensors[all[i].tensor];
     row.to = to.to, row.bytes = to.bytes, row.kl = to.kl;
   }
   for (size_t t = 0; t < in.tensors.size(); ++t)

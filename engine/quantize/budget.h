@@ -62,6 +62,7 @@ class FormatChoices {
   FormatPlan plan(const RecipeLimit& budget) const;
 
   struct Option;
+  struct Hull;
 
  private:
   struct Impl;

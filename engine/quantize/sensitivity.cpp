@@ -87,14 +87,31 @@ void encode_probe(const WeightJob& job, const std::string& file, const Calibrati
   to.weight = {as, to.bytes.data()};
 }
 
-// Reading the pieces costs this, in tokens through the whole model.
-struct Costs {
-  std::vector<uint64_t> of;  // by candidate
-  uint64_t base = 0;         // of the base's own passes
-  uint64_t all() const { return std::accumulate(of.begin(), of.end(), base); }
+// The measurement of a weight. Costs are in tokens through the whole model.
+struct Measurement {
+  size_t job;
+  int begin;  // the layer from which the model is run
+  uint64_t cost;
 };
-Costs costs_of(const WeightJobs& jobs, const std::vector<size_t>& all,
-               const std::vector<int>& begins, int layers, const TextPieces& pieces) {
+struct Measurements {
+  std::vector<Measurement> all;  // sorted by `begin`
+  uint64_t base_cost;            // of the base's own passes
+  uint64_t cost() const {
+    return std::accumulate(all.begin(), all.end(), base_cost,
+                           [](uint64_t sum, const Measurement& m) { return sum + m.cost; });
+  }
+};
+
+// The layer from which the model is run for a weight: the last one, up to the weight's own, at
+// which reading can begin.
+int begin_of(const WeightJob& job, const std::vector<bool>& cuts) {
+  int layer =
+      job.slot.role == Role::head ? int(cuts.size()) - 1 : std::max(layer_of(job.from().name), 0);
+  while (layer > 0 && !cuts[size_t(layer)]) --layer;
+  return layer;
+}
+
+Measurements measurements_of(const WeightJobs& jobs, const Model& model, const TextPieces& pieces) {
   // Encoding takes as long as this many multiplications with a token for each weight.
   constexpr double kEncoding = 2000;
   double in_layers = 0, in_head = 0;
@@ -107,27 +124,18 @@ Costs costs_of(const WeightJobs& jobs, const std::vector<size_t>& all,
   in_layers = std::max(in_layers, 1.0);
   const double read = double(pieces.count * pieces.length),
                scored = double(pieces.count * pieces.scored) * in_head / in_layers;
-  Costs costs{{}, uint64_t(2 * read + scored)};
-  for (size_t c = 0; c < all.size(); ++c) {
-    const TensorInfo& weight = jobs[all[c]].from();
-    costs.of.push_back(uint64_t(1 + read * double(layers - begins[c]) / layers + scored +
-                                kEncoding * double(weight.rows) * double(weight.cols) / in_layers));
-  }
-  return costs;
-}
-
-// By candidate: the layer from which the model is run.
-std::vector<int> begins_of(const WeightJobs& jobs, const std::vector<size_t>& all,
-                           const Model& model) {
+  Measurements found{{}, uint64_t(2 * read + scored)};
   const std::vector<bool> cuts = cuts_of(model);
-  std::vector<int> begins;
-  for (const size_t i : all) {
-    const bool is_head = jobs[i].slot.role == Role::head;
-    int layer = is_head ? int(model.n_layers) - 1 : std::max(layer_of(jobs[i].from().name), 0);
-    while (layer > 0 && !cuts[size_t(layer)]) --layer;
-    begins.push_back(layer);
+  const int layers = int(model.n_layers);
+  for (const size_t i : candidates(jobs)) {
+    const TensorInfo& weight = jobs[i].from();
+    const int begin = begin_of(jobs[i], cuts);
+    const double cost = 1 + read * double(layers - begin) / layers + scored +
+                        kEncoding * double(weight.rows) * double(weight.cols) / in_layers;
+    found.all.push_back({i, begin, uint64_t(cost)});
   }
-  return begins;
+  std::ranges::stable_sort(found.all, {}, &Measurement::begin);
+  return found;
 }
 
 }  // namespace
@@ -171,12 +179,8 @@ std::vector<bool> cuts_of(const Model& model) {
 }
 
 uint64_t sensitivity_work(const CalibrationText& text) {
-  const Model& model = text.engine->model();
   const ModelSource in = source_of(text.engine->weights());
-  const WeightJobs jobs = jobs_of(in);
-  const auto all = candidates(jobs);
-  return costs_of(jobs, all, begins_of(jobs, all, model), int(model.n_layers), text_pieces(text))
-      .all();
+  return measurements_of(jobs_of(in), text.engine->model(), text_pieces(text)).cost();
 }
 
 void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
@@ -187,9 +191,8 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
   const int layers = int(model.n_layers);
   const ModelSource in = source_of(weights);
   const WeightJobs jobs = jobs_of(in);
-  const std::vector<size_t> all = candidates(jobs);
-  const std::vector<int> begins = begins_of(jobs, all, model);
   const TextPieces pieces = text_pieces(text);
+  const Measurements measured = measurements_of(jobs, model, pieces);
 
   // The engine's own weights, which only this function changes. Without the tokenizer, because the
   // tokens are known.
@@ -215,32 +218,27 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
   BasePredictions base(size_t(engine->vocab_size()), threads);
   score([&](int, std::span<const float> logits) { base.add(logits); });
 
-  std::vector<size_t> order(all.size());
-  std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return begins[a] < begins[b]; });
-  const Costs costs = costs_of(jobs, all, begins, layers, pieces);
-  uint64_t done = costs.base;
+  uint64_t done = measured.base_cost;
   ProbeWeight probe;
   std::vector<double> kl;
-  for (const size_t c : order) {
-    const WeightJob& job = jobs[all[c]];
-    done += costs.of[c];
+  for (const auto& [number, begin, cost] : measured.all) {
+    const WeightJob& job = jobs[number];
+    done += cost;
     if (!calibration.kl.count(job.slot.gguf)) {
-      if (at < begins[c]) read(LayersRead{at, begins[c], &rows}), at = begins[c];
+      if (at < begin) read(LayersRead{at, begin, &rows}), at = begin;
       encode_probe(job, in.path, calibration, threads, probe);
       // The next read makes its plans for the exchanged weight, because those of the last one end
       // with it.
-      const Weight original = std::exchange(changed->tensors[all[c]], probe.weight);
+      const Weight original = std::exchange(changed->tensors[number], probe.weight);
       kl.clear();
       score([&](int, std::span<const float> logits) { base.divergences(logits, kl.size(), kl); });
-      changed->tensors[all[c]] = original;
+      changed->tensors[number] = original;
       // Rounded as in the saved file, so that a run that reads the file chooses the same formats.
       calibration.kl[job.slot.gguf] =
           double(float(std::accumulate(kl.begin(), kl.end(), 0.0) / double(kl.size())));
       if (keep) keep(calibration);
     }
-    if (progress) progress({job.from().name, done, costs.all()});
+    if (progress) progress({job.from().name, done, measured.cost()});
   }
 }
 
