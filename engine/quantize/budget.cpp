@@ -179,8 +179,7 @@ TensorInfo unchosen_form(TensorInfo tensor) {
 
 }  // namespace
 
-void expect_possible(const ModelSource& in, const RecipeLimit& budget) {
-  const WeightJobs jobs = jobs_of(in);
+void expect_possible(const WeightJobs& jobs, const std::string& file, const RecipeLimit& budget) {
   uint64_t least = 0, weights = 0;
   for (const WeightJob& job : jobs) {
     const TensorInfo as = unchosen_form(job.from());
@@ -192,47 +191,48 @@ void expect_possible(const ModelSource& in, const RecipeLimit& budget) {
     if (info(kLadder[0]).bits() < info(as.format).bits()) as.format = kLadder[0];
     least += as.bytes();
   }
-  expect_room(in.path, budget, weights, least);
+  expect_room(file, budget, weights, least);
 }
 
 struct FormatChoices::Impl {
-  const ModelSource& in;
+  std::string file;
   std::vector<Hull> hulls;
   FormatPlan unchosen;  // every tensor in its own format
 };
 
-FormatChoices::FormatChoices(const ModelSource& in, const Calibration& calibration, int threads) {
+FormatChoices::FormatChoices(const WeightJobs& jobs, const std::string& file,
+                             const Calibration& calibration, int threads) {
   if (calibration.kl.empty())
     fail(
         Exit::usage,
         "the calibration has no divergence for each weight, expected --calibrate TEXT with --size, "
         "--fits, --bpw or --kl");
-  const WeightJobs jobs = jobs_of(in);
   std::vector<Hull> all;
   for (const size_t i : candidates(jobs)) {
     if (calibration.kl.count(jobs[i].slot.gguf) == 0)
       fail(Exit::bad_file,
            "{}: the calibration has no divergence for {}, expected one for every weight: "
            "--calibrate TEXT --stats FILE --resume measures the others",
-           in.path, escaped(jobs[i].slot.gguf));
+           file, escaped(jobs[i].slot.gguf));
     all.push_back({i, {}});
   }
   for_each_job(all.size(), threads > 0 ? threads : usable_cores(), [&](size_t i) {
-    all[i].options = hull_of(options_of(jobs[all[i].tensor], calibration, in.path));
+    all[i].options = hull_of(options_of(jobs[all[i].tensor], calibration, file));
   });
   FormatPlan unchosen;
-  for (const TensorSource& tensor : in.tensors) {
-    const TensorInfo as = unchosen_form(tensor.info);
+  for (const WeightJob& job : jobs) {
+    const TensorInfo as = unchosen_form(job.from());
     unchosen.tensors.push_back({as.name, as.format, as.bytes(), 0});
     unchosen.weights += uint64_t(as.rows * as.cols);
+    if (as.tiled()) unchosen.recipe[as.name] = as.format;
   }
-  impl_ = std::make_unique<const Impl>(Impl{in, std::move(all), std::move(unchosen)});
+  impl_ = std::make_unique<const Impl>(Impl{file, std::move(all), std::move(unchosen)});
 }
 
 FormatChoices::~FormatChoices() = default;
 
 FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
-  const auto& [in, all, unchosen] = *impl_;
+  const auto& [file, all, unchosen] = *impl_;
   FormatPlan result = unchosen;
   uint64_t others = 0;  // tensors whose format is not chosen
   for (const FormatPlan::Row& row : result.tensors) others += row.bytes;
@@ -241,18 +241,18 @@ FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
   const Choices choices = best(all, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   result.file_bytes = result.bytes + budget.besides;
-  expect_room(in.path, budget, result.weights, result.bytes);
+  expect_room(file, budget, result.weights, result.bytes);
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = all[i].options[choices.option[i]];
     FormatPlan::Row& row = result.tensors[all[i].tensor];
     row.to = to.to, row.bytes = to.bytes, row.kl = to.kl;
+    result.recipe[row.name] = to.to;
   }
-  for (size_t t = 0; t < in.tensors.size(); ++t)
-    if (in.tensors[t].info.tiled()) result.recipe[result.tensors[t].name] = result.tensors[t].to;
   return result;
 }
 
-Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
+Recipe read_recipe(const std::string& file, std::string_view text, const WeightJobs& jobs,
+                   const std::string& model) {
   struct Line {
     Pattern name;
     Format to;
@@ -285,7 +285,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   }
   Recipe recipe;
   PatternSearch search(1'000'000);
-  for (const WeightJob& job : jobs_of(in)) {
+  for (const WeightJob& job : jobs) {
     const TensorInfo& tensor = job.from();
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
       try {
@@ -302,7 +302,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   for (const Line& line : lines)
     if (!line.used)
       fail(Exit::usage, "{}: line {} matches no tensor of {} that earlier lines do not match", file,
-           line.number, in.path);
+           line.number, model);
   return recipe;
 }
 

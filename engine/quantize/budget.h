@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/quantize/calibration.h"
+#include "engine/quantize/weight_job.h"
 
 namespace chaski {
 
@@ -46,14 +46,15 @@ struct FormatPlan {
 
 // Throws Error(usage) if the budget is below the fewest bits of every weight. It needs no
 // calibration, so a caller finds out before it measures one.
-void expect_possible(const ModelSource& in, const RecipeLimit& budget);
+void expect_possible(const WeightJobs& jobs, const std::string& file, const RecipeLimit& budget);
 
 // What each weight costs in each format. Its constructor encodes a sample of every weight in every
 // format; after that a plan takes no time.
 class FormatChoices {
  public:
-  // Throws Error(usage) if the calibration has no kl. `in` outlives this object.
-  FormatChoices(const ModelSource& in, const Calibration& calibration, int threads);
+  // Throws Error(usage) if the calibration has no kl.
+  FormatChoices(const WeightJobs& jobs, const std::string& file, const Calibration& calibration,
+                int threads);
   ~FormatChoices();
   // Every weight starts in the format of fewest bits. Then the step that saves the most divergence
   // per byte is taken first: the greedy walk along the convex hulls, which misses the best plan by
@@ -70,8 +71,9 @@ class FormatChoices {
 };
 
 // Reads a recipe from text with lines "regex = type". A tensor gets the type of the first line
-// whose regex matches a part of its name; # begins a comment.
-Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in);
+// whose regex matches a part of its name; # begins a comment. `model` is the model's file.
+Recipe read_recipe(const std::string& file, std::string_view text, const WeightJobs& jobs,
+                   const std::string& model);
 void save_recipe(const std::string& path, const Recipe& recipe);  // throws Error(io)
 
 }  // namespace chaski

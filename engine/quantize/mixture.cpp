@@ -224,14 +224,13 @@ std::optional<Format> base_of_mixture(std::string_view name) {
   return mixture ? std::optional(mixture->base) : std::nullopt;
 }
 
-std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource& in, Format type,
-                                        bool calibrated) {
+std::optional<Recipe> recipe_of_mixture(std::string_view name, const WeightJobs& jobs,
+                                        const Metadata& meta, Format type, bool calibrated) {
   const Mixture* mixture = mixture_named(name);
   if (!mixture) return {};
-  const WeightJobs jobs = jobs_of(in);
   const bool head =
       std::ranges::any_of(jobs, [](const auto& job) { return job.slot.role == Role::head; });
-  const Place model = place_of(in.meta, calibrated);
+  const Place model = place_of(meta, calibrated);
   // The layers with a matrix of values, which llama.cpp counts.
   std::set<int> with_values;
   for (const WeightJob& job : jobs)

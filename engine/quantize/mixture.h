@@ -28,7 +28,7 @@ int file_type_of(std::string_view mixture, std::optional<Format> otherwise = {})
 // The formats of a mixture for this model: llama.cpp's if `type` is a GGUF format (with blocks of
 // 32 columns if those of 256 do not fit), else chaski's of about as many bits. `calibrated`: as
 // with an imatrix. Nothing for a name that is no mixture.
-std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource& in, Format type,
-                                        bool calibrated);
+std::optional<Recipe> recipe_of_mixture(std::string_view name, const WeightJobs& jobs,
+                                        const Metadata& meta, Format type, bool calibrated);
 
 }  // namespace chaski

@@ -378,19 +378,11 @@ void expect_possible_recipe(const QuantizeOptions& options, const std::string& o
            out, info(format).name, escaped(tensor), fmt::join(types_of_gguf(), ", "));
 }
 
-// The tensors with their chosen formats.
-WeightJobs chosen_jobs(const ModelSource& source, const QuantizeOptions& options, int threads) {
-  WeightJobs jobs = jobs_of(source);
-  if (options.calibration) add_inputs(jobs, *options.calibration, source.path);
-  choose_formats(jobs, options, source.path, threads);
-  return jobs;
-}
-
-QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& out,
+QuantizeReport quantize_to_gguf(const ModelSource& source, WeightJobs jobs, const std::string& out,
                                 const QuantizeOptions& options, const OnProgress& progress) {
   expect_possible_recipe(options, out);
   const std::string part = part_of(out);
-  const QuantizeReport report = quantize_model(source, part, options, progress);
+  const QuantizeReport report = quantize_model(source, std::move(jobs), part, options, progress);
   std::error_code ignored;
   try {
     convert_model(open_model(part, {}).source, out, options.threads, {});
@@ -404,11 +396,13 @@ QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& ou
 
 }  // namespace
 
-std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const std::string& out,
+std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, WeightJobs jobs,
+                                             const std::string& out,
                                              const QuantizeOptions& options) {
   expect_possible_recipe(options, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();
-  WeightJobs jobs = chosen_jobs(source, options, threads);
+  if (options.calibration) add_inputs(jobs, *options.calibration, source.path);
+  choose_formats(jobs, options, source.path, threads);
   if (options.outliers > 0) set_outliers_aside(source, jobs, options.outliers);
   add_outlier_jobs(jobs);
   std::vector<QuantizedTensor> rows;
@@ -416,14 +410,15 @@ std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const st
   return rows;
 }
 
-QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
+QuantizeReport quantize_model(const ModelSource& source, WeightJobs jobs, const std::string& out,
                               const QuantizeOptions& asked, const OnProgress& progress) {
-  if (is_gguf(out)) return quantize_to_gguf(source, out, asked, progress);
+  if (is_gguf(out)) return quantize_to_gguf(source, std::move(jobs), out, asked, progress);
   const auto start = std::chrono::steady_clock::now();
   QuantizeOptions options = asked;
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   if (source.verify) source.verify(threads);  // or damaged weights would get a valid checksum
-  WeightJobs jobs = chosen_jobs(source, options, threads);
+  if (options.calibration) add_inputs(jobs, *options.calibration, source.path);
+  choose_formats(jobs, options, source.path, threads);
   if (options.feedbacks && weights_with_feedback(jobs).empty()) {
     if (options.method == RoundingMethod::gptq && options.notice)
       options.notice(
@@ -447,7 +442,8 @@ QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress) {
   expect_quantizable(options, in, out);
-  return quantize_model(open_model(in, options.tokenizer).source, out, options, progress);
+  const OpenModel model = open_model(in, options.tokenizer);
+  return quantize_model(model.source, jobs_of(model.source), out, options, progress);
 }
 
 }  // namespace chaski

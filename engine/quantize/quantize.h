@@ -96,7 +96,8 @@ uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions&
 // The tensors that quantize_model() would write, with formats, bytes and reasons but without
 // errors. Throws its errors, except those of writing, and does not verify the checksums of the
 // source.
-std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const std::string& out,
+std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, WeightJobs jobs,
+                                             const std::string& out,
                                              const QuantizeOptions& options);
 
 // Reads the model `in` and writes the file `out`, which is complete afterwards or unchanged: GGUF
@@ -107,8 +108,9 @@ std::vector<QuantizedTensor> planned_tensors(const ModelSource& source, const st
 // for a calibration of another shape; and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
-// The same for a model that is open already. The caller has called expect_quantizable().
-QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
+// The same for a model that is open already, and its jobs_of(). The caller has called
+// expect_quantizable().
+QuantizeReport quantize_model(const ModelSource& source, WeightJobs jobs, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
 
 }  // namespace chaski

@@ -178,19 +178,17 @@ std::vector<bool> cuts_of(const Model& model) {
   return cuts;
 }
 
-uint64_t sensitivity_work(const CalibrationText& text) {
-  const ModelSource in = source_of(text.engine->weights());
-  return measurements_of(jobs_of(in), text.engine->model(), text_pieces(text)).cost();
+uint64_t sensitivity_work(const CalibrationText& text, const WeightJobs& jobs) {
+  return measurements_of(jobs, text.engine->model(), text_pieces(text)).cost();
 }
 
-void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
-                         const OnProgress& progress, const OnMeasured& keep) {
+void measure_sensitivity(const CalibrationText& text, const WeightJobs& jobs,
+                         Calibration& calibration, int threads, const OnProgress& progress,
+                         const OnMeasured& keep) {
   if (threads <= 0) threads = usable_cores();
   const auto weights = text.engine->weights();
   const Model& model = text.engine->model();
   const int layers = int(model.n_layers);
-  const ModelSource in = source_of(weights);
-  const WeightJobs jobs = jobs_of(in);
   const TextPieces pieces = text_pieces(text);
   const Measurements measured = measurements_of(jobs, model, pieces);
 
@@ -226,7 +224,7 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
     done += cost;
     if (!calibration.kl.count(job.slot.gguf)) {
       if (at < begin) read(LayersRead{at, begin, &rows}), at = begin;
-      encode_probe(job, in.path, calibration, threads, probe);
+      encode_probe(job, text.engine->path(), calibration, threads, probe);
       // The next read makes its plans for the exchanged weight, because those of the last one end
       // with it.
       const Weight original = std::exchange(changed->tensors[number], probe.weight);

@@ -28,12 +28,13 @@ struct TextPieces {
 TextPieces text_pieces(const CalibrationText& text);
 
 // Fills calibration.kl for every weight that a recipe may encode and that it does not have yet.
-// Calls `keep` after each weight. The numbers do not depend on threads, nor on where an earlier run
-// stopped. Throws what Engine::over throws.
-void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
-                         const OnProgress& progress, const OnMeasured& keep = {});
+// The jobs are those of the text's model. Calls `keep` after each weight. The numbers do not depend
+// on threads, nor on where an earlier run stopped. Throws what Engine::over throws.
+void measure_sensitivity(const CalibrationText& text, const WeightJobs& jobs,
+                         Calibration& calibration, int threads, const OnProgress& progress,
+                         const OnMeasured& keep = {});
 // The `total` that it reports. It takes about as long as reading so many tokens of the text.
-uint64_t sensitivity_work(const CalibrationText& text);
+uint64_t sensitivity_work(const CalibrationText& text, const WeightJobs& jobs);
 
 // By layer: whether reading can begin there (ggml-like-tensor/split.h).
 std::vector<bool> cuts_of(const Model& model);

@@ -1,5 +1,6 @@
-// One tensor of the input on its way through the quantizer. quantize_model() makes a job for each
-// tensor and passes all jobs through its phases; each phase fills in one member:
+// One tensor of the input on its way through the quantizer. jobs_of() makes a job for each tensor.
+// A budget or mixture (budget.h, mixture.h) reads them for its recipe, then quantize_model() passes
+// them through its phases; each phase fills in one member:
 //   jobs_of             original, source, slot
 //   add_inputs          measured, inputs
 //   choose_formats      choice                    (choose_formats.cpp)

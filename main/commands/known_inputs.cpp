@@ -95,10 +95,10 @@ Calibration measured_before(const CalibrationFlags& flags, const CalibrationText
 }
 
 Calibration measured(const CalibrationFlags& flags, const CalibrationText& text,
-                     const OnProgress& events) {
+                     const WeightJobs& jobs, const OnProgress& events) {
   Calibration before = measured_before(flags, text);
   const uint64_t tokens = uint64_t(text.windows) * uint64_t(window_of(*text.engine)),
-                 work = tokens + (flags.sensitivities ? sensitivity_work(text) : 0);
+                 work = tokens + (flags.sensitivities ? sensitivity_work(text, jobs) : 0);
   const bool finished = before.tokens == int64_t(tokens);
   const size_t kept = before.kl.size();
   std::optional<ProgressBar> bar;
@@ -117,7 +117,7 @@ Calibration measured(const CalibrationFlags& flags, const CalibrationText& text,
                                            std::move(before), keeper.callback());
   if (flags.sensitivities)
     measure_sensitivity(
-        text, calibration, flags.threads,
+        text, jobs, calibration, flags.threads,
         [&](const FileProgress& p) {
           show({p.tensor, tokens + p.done, work});
         },
@@ -138,7 +138,7 @@ void expect_new_stats(const CalibrationFlags& flags) {
 }
 
 KnownInputs known_inputs(const CalibrationFlags& flags, const OpenModel& model,
-                         const OnProgress& events) {
+                         const WeightJobs& jobs, const OnProgress& events) {
   KnownInputs known;
   if (flags.text.empty()) {
     if (!flags.stats.empty()) known.calibration = measurements_in(flags.stats, false);
@@ -147,7 +147,7 @@ KnownInputs known_inputs(const CalibrationFlags& flags, const OpenModel& model,
   CalibrationText text =
       calibration_text(model, {flags.in, flags.tokenizer, flags.windows, flags.threads}, flags.text,
                        read_text(flags.text));
-  known.calibration = measured(flags, text, events);
+  known.calibration = measured(flags, text, jobs, events);
   if (flags.feedback) known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.threads);
   return known;
 }

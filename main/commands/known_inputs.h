@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/quantize/feedback.h"
+#include "engine/quantize/weight_job.h"
 #include "engine/shelf/model_file.h"
 
 namespace chaski {
@@ -30,7 +31,7 @@ struct KnownInputs {
 // planned, and with --resume, unfinished measurements are saved every few seconds: to that file, or
 // to one next to OUT. --resume continues them.
 KnownInputs known_inputs(const CalibrationFlags& flags, const OpenModel& model,
-                         const OnProgress& events);
+                         const WeightJobs& jobs, const OnProgress& events);
 // Throws Error(usage) if measurements would overwrite a file that --resume does not continue.
 void expect_new_stats(const CalibrationFlags& flags);
 // Removes the file next to OUT. Called when OUT is complete.

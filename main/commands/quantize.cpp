@@ -89,12 +89,13 @@ void put_plan(const FormatPlan& plan, bool every_tensor) {
 }
 
 // --dry-run without a budget: the formats of --type or of a recipe.
-void put_dry_run(const QuantizeFlags& flags, const ModelSource& source) {
+void put_dry_run(const QuantizeFlags& flags, const ModelSource& source, WeightJobs jobs) {
   uint64_t bytes = 0, weights = 0;
   std::vector<Format> formats;
   JsonValue tensors = JsonValue::array();
   std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "notes"}};
-  const std::vector<QuantizedTensor> all = planned_tensors(source, flags.out, flags.options);
+  const std::vector<QuantizedTensor> all =
+      planned_tensors(source, std::move(jobs), flags.out, flags.options);
   for (const QuantizedTensor* tensor : by_layers(
            all, [](auto& t) -> auto& { return t.name; })) {
     bytes += tensor->bytes_after;
@@ -164,16 +165,18 @@ RecipeLimit budget_of(const QuantizeFlags& flags, const ModelSource& source) {
 }
 
 // The formats that a budget or a recipe chooses; empty without either.
-Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
+Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source, const WeightJobs& jobs) {
   if (const std::string mixture = flags.mixture(); !mixture.empty())
-    return *recipe_of_mixture(mixture, source, flags.options.type,
+    return *recipe_of_mixture(mixture, jobs, source.meta, flags.options.type,
                               flags.options.calibration != nullptr);
-  if (!flags.recipe.empty()) return read_recipe(flags.recipe, read_text(flags.recipe), source);
+  if (!flags.recipe.empty())
+    return read_recipe(flags.recipe, read_text(flags.recipe), jobs, source.path);
   if (!flags.has_budget()) return {};
   const Calibration none;
   const Calibration* known = flags.options.calibration;
-  const FormatPlan plan = FormatChoices(source, known ? *known : none, flags.options.threads)
-                              .plan(budget_of(flags, source));
+  const FormatPlan plan =
+      FormatChoices(jobs, source.path, known ? *known : none, flags.options.threads)
+          .plan(budget_of(flags, source));
   if (!flags.json.any())
     put_plan(plan, flags.dry_run);
   else if (flags.dry_run)
@@ -306,22 +309,23 @@ int quantize(QuantizeFlags& flags) {
   if (is_type) flags.type = mixture;
   put_idle_calibration(flags);
   const OpenModel model = open_model(flags.in, flags.options.tokenizer);
+  WeightJobs jobs = jobs_of(model.source);
   // Refused before anything is measured.
-  if (flags.has_budget()) expect_possible(model.source, budget_of(flags, model.source));
+  if (flags.has_budget()) expect_possible(jobs, model.source.path, budget_of(flags, model.source));
   const QuantizeInterrupt at_interrupt{flags.out, flags.stats, !flags.text.empty(),
                                        flags.options.resume};
   at_interrupt.is_measuring();
-  const KnownInputs known = known_inputs(calibration_flags(flags), model,
+  const KnownInputs known = known_inputs(calibration_flags(flags), model, jobs,
                                          flags.json.lines ? progress_lines() : OnProgress());
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
-  flags.options.recipe = recipe_of(flags, model.source);
+  flags.options.recipe = recipe_of(flags, model.source, jobs);
   if (!mixture.empty())
     flags.options.file_type = file_type_of(mixture);
   else if (!flags.has_budget() && flags.recipe.empty())
     flags.options.file_type = file_type_of(flags.type, flags.options.type);
   if (flags.dry_run) {
-    if (!flags.has_budget()) put_dry_run(flags, model.source);
+    if (!flags.has_budget()) put_dry_run(flags, model.source, std::move(jobs));
     drop_unfinished_measurements(calibration_flags(flags));
     return int(Exit::done);
   }
@@ -337,7 +341,7 @@ int quantize(QuantizeFlags& flags) {
                            : ProgressScale{double(p.to_encode) / 1e6, "million weights"});
       bar->show(copies ? p : FileProgress{p.tensor, p.encoded, p.to_encode});
     };
-    report = quantize_model(model.source, flags.out, flags.options,
+    report = quantize_model(model.source, std::move(jobs), flags.out, flags.options,
                             flags.json.lines ? progress_lines() : show);
   }
   drop_unfinished_measurements(calibration_flags(flags));

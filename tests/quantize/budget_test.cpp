@@ -36,7 +36,7 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   const Calibration known = invented(in);
   uint64_t own = 0;
   for (const TensorSource& t : in.tensors) own += t.info.bytes();
-  const FormatChoices choices(in, known, 2);
+  const FormatChoices choices(jobs_of(in), kStory, known, 2);
   double before = 1;
   for (const uint64_t most : {1100000, 1300000, 1650000, 1800000, 2000000, 2500000}) {
     RecipeLimit budget;
@@ -71,14 +71,16 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
 
 TEST_CASE("budget/an impossible budget is refused with both numbers") {
   const ModelSource in = source_of(open_quipu(kStory));
+  const WeightJobs jobs = jobs_of(in);
   RecipeLimit little;
   little.bytes = 900000;
-  const Error error = error_of([&] { FormatChoices(in, invented(in), 1).plan(little); });
+  const Error error = error_of([&] { FormatChoices(jobs, in.path, invented(in), 1).plan(little); });
   CHECK(error.code == Exit::usage);
   CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
-  CHECK(error_of([&] { FormatChoices(in, {}, 1); }).code == Exit::usage);
-  CHECK(error_of([&] { expect_possible(in, little); }).what() == std::string(error.what()));
+  CHECK(error_of([&] { FormatChoices(jobs, in.path, {}, 1); }).code == Exit::usage);
+  CHECK(error_of([&] { expect_possible(jobs, in.path, little); }).what() ==
+        std::string(error.what()));
 }
 
 TEST_CASE("cli/quantize --size: a size that is too small is refused before anything is measured") {
@@ -145,20 +147,21 @@ TEST_CASE("cli/quantize: an existing file that is no model is not replaced") {
 
 TEST_CASE("budget/recipes: the first matching line decides") {
   const ModelSource in = source_of(open_quipu(kStory));
+  const WeightJobs jobs = jobs_of(in);
   const Recipe recipe = read_recipe("r.txt",
                                     "# a comment\n"
                                     "layer\\.0\\.ffn_.* = q5_0   # another\n"
                                     "\n"
                                     "ffn_(gate|up)=q4h\r\n"
                                     "^layer = q4",
-                                    in);
+                                    jobs, kStory);
   CHECK(recipe.at("layer.0.ffn_up") == Format::q5_0);
   CHECK(recipe.at("layer.1.ffn_up") == Format::q4h);
   CHECK(recipe.at("layer.1.attn_q") == Format::q4);
   CHECK(recipe.count("token_embd") == 0);
   CHECK(recipe.count("layer.0.attn_norm") == 0);  // a vector
   const auto refusal = [&](const char* text) {
-    const Error error = error_of([&] { read_recipe("r.txt", text, in); });
+    const Error error = error_of([&] { read_recipe("r.txt", text, jobs, kStory); });
     CHECK(error.code == Exit::usage);
     return std::string(error.what());
   };
@@ -233,9 +236,9 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
     options.calibration = &known;
     RecipeLimit budget;
     budget.file_bytes = 2000000, budget.besides = bytes_besides_tensors(in, options);
-    const FormatPlan plan = FormatChoices(in, known, 1).plan(budget);
+    const FormatPlan plan = FormatChoices(jobs_of(in), kStory, known, 1).plan(budget);
     options.recipe = plan.recipe;
-    quantize_model(in, folder / "out", options, {});
+    quantize_model(in, jobs_of(in), folder / "out", options, {});
     CHECK(file_bytes(folder / "out") <= plan.file_bytes);
     CHECK(file_bytes(folder / "out") + 64 * in.tensors.size() + 2048 > plan.file_bytes);
     CHECK(plan.file_bytes <= 2000000);
@@ -245,7 +248,7 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
 
 TEST_CASE("budget/Q4_K_M goes by what a matmul computes: q, k and v in one matrix are values") {
   const ModelSource in = open_model(golden("models/gpt2")).source;
-  const auto recipe = recipe_of_mixture("Q4_K_M", in, Format::q4, false);
+  const auto recipe = recipe_of_mixture("Q4_K_M", jobs_of(in), in.meta, Format::q4, false);
   REQUIRE(recipe);
   CHECK(recipe->at("layer.0.attn_qkv") == Format::q4h);
   CHECK(recipe->at("layer.2.attn_qkv") == Format::q6);  // the last of three
@@ -259,7 +262,8 @@ TEST_CASE("budget/Q4_K_M goes by what a matmul computes: q, k and v in one matri
 TEST_CASE("budget/mixtures: the formats of llama-quantize") {
   const auto formats_of = [](const ModelSource& in, const char* mixture, bool calibrated = false) {
     const auto recipe =
-        recipe_of_mixture(mixture, in, *base_of_mixture(mixture), calibrated).value();
+        recipe_of_mixture(mixture, jobs_of(in), in.meta, *base_of_mixture(mixture), calibrated)
+            .value();
     return [recipe](const char* name) { return info(recipe.at(name)).name; };
   };
   // An embedding that is not the head has the base.

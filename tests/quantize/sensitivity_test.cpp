@@ -61,14 +61,15 @@ TEST_CASE("sensitivity/from a weight's layer on, it is what whole passes of two 
   CHECK(total == 2 * kCalibrationWindow);
   CHECK(calls > 40);  // within a window too, so that the time left is soon known
   last = 0;
-  measure_sensitivity(text, known, 1, [&](const FileProgress& p) {
+  const ModelSource in = source_of(open_quipu(kStory));
+  const WeightJobs jobs = jobs_of(in);
+  measure_sensitivity(text, jobs, known, 1, [&](const FileProgress& p) {
     CHECK(p.done > last);
     last = p.done, total = p.total;
   });
   CHECK(last == total);
-  CHECK(total == sensitivity_work(text));
-  const ModelSource in = source_of(open_quipu(kStory));
-  CHECK(known.kl.size() == candidates(jobs_of(in)).size());
+  CHECK(total == sensitivity_work(text, jobs));
+  CHECK(known.kl.size() == candidates(jobs).size());
   const TextPieces pieces = text_pieces(text);
   CHECK(int(pieces.tokens.size()) == pieces.count * pieces.length);
   for (const char* name :
@@ -92,7 +93,9 @@ TEST_CASE("sensitivity/the same numbers with any threads, and where an earlier r
   const auto keep = [&](const Calibration& c) { kept.push_back(c); };
   Calibration whole = calibrate(text, {}, {}, keep);
   REQUIRE(kept.size() == 2);  // after each window but the last
-  measure_sensitivity(text, whole, 1, {}, keep);
+  const ModelSource in = source_of(open_quipu(kStory));
+  const WeightJobs jobs = jobs_of(in);
+  measure_sensitivity(text, jobs, whole, 1, {}, keep);
   REQUIRE(kept.size() == 2 + whole.kl.size());
   const CalibrationText again = text_of(kStory, 3, 3);
   for (const size_t at : {size_t(0), size_t(1), size_t(2), kept.size() / 2, kept.size() - 1}) {
@@ -108,7 +111,7 @@ TEST_CASE("sensitivity/the same numbers with any threads, and where an earlier r
     }
     resumed.kl = kept[at].kl;
     size_t measured = 0;
-    measure_sensitivity(again, resumed, 3, {}, [&](const Calibration&) { ++measured; });
+    measure_sensitivity(again, jobs, resumed, 3, {}, [&](const Calibration&) { ++measured; });
     CHECK(measured == whole.kl.size() - kept[at].kl.size());
     CHECK(resumed.kl == whole.kl);
   }
