@@ -19,14 +19,14 @@
 namespace chaski {
 
 // A format that a tensor may get, its size, and the divergence that it causes.
-struct FormatChoices::Option {
+struct FormatCosts::Option {
   Format to;
   uint64_t bytes;
   double kl;
 };
 
 // The options of a tensor whose format is chosen, on their lower convex hull.
-struct FormatChoices::Hull {
+struct FormatCosts::Hull {
   size_t tensor;
   std::vector<Option> options;
 };
@@ -38,8 +38,8 @@ namespace {
 constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 
-using Option = FormatChoices::Option;
-using Hull = FormatChoices::Hull;
+using Option = FormatCosts::Option;
+using Hull = FormatCosts::Hull;
 
 // The lower convex hull of the options, by bytes and divergence.
 std::vector<Option> hull_of(const std::vector<Option>& options) {
@@ -194,14 +194,14 @@ void expect_possible(const WeightJobs& jobs, const std::string& file, const Reci
   expect_room(file, budget, weights, least);
 }
 
-struct FormatChoices::Impl {
+struct FormatCosts::Impl {
   std::string file;
   std::vector<Hull> hulls;
   FormatPlan unchosen;  // every tensor in its own format
 };
 
-FormatChoices::FormatChoices(const WeightJobs& jobs, const std::string& file,
-                             const Calibration& calibration, int threads) {
+FormatCosts::FormatCosts(const WeightJobs& jobs, const std::string& file,
+                         const Calibration& calibration, int threads) {
   if (calibration.kl.empty())
     fail(
         Exit::usage,
@@ -229,9 +229,9 @@ FormatChoices::FormatChoices(const WeightJobs& jobs, const std::string& file,
   impl_ = std::make_unique<const Impl>(Impl{file, std::move(all), std::move(unchosen)});
 }
 
-FormatChoices::~FormatChoices() = default;
+FormatCosts::~FormatCosts() = default;
 
-FormatPlan FormatChoices::plan(const RecipeLimit& budget) const {
+FormatPlan FormatCosts::plan(const RecipeLimit& budget) const {
   const auto& [file, all, unchosen] = *impl_;
   FormatPlan result = unchosen;
   uint64_t others = 0;  // tensors whose format is not chosen

@@ -50,12 +50,12 @@ void expect_possible(const WeightJobs& jobs, const std::string& file, const Reci
 
 // What each weight costs in each format. Its constructor encodes a sample of every weight in every
 // format; after that a plan takes no time.
-class FormatChoices {
+class FormatCosts {
  public:
   // Throws Error(usage) if the calibration has no kl.
-  FormatChoices(const WeightJobs& jobs, const std::string& file, const Calibration& calibration,
-                int threads);
-  ~FormatChoices();
+  FormatCosts(const WeightJobs& jobs, const std::string& file, const Calibration& calibration,
+              int threads);
+  ~FormatCosts();
   // Every weight starts in the format of fewest bits. Then the step that saves the most divergence
   // per byte is taken first: the greedy walk along the convex hulls, which misses the best plan by
   // less than one step. Throws Error(usage) if even the fewest bits take more than the budget; the

@@ -1,5 +1,6 @@
 // Converts one tensor from one format to another, strip by strip: decodes, checks, encodes, and
-// measures the error. choose_formats.cpp decides which format it is.
+// measures the error. The format comes from a budget or a recipe (budget.h), from a mixture
+// (mixture.h), or from --type (choose_formats.cpp).
 #pragma once
 #include <algorithm>
 #include <atomic>

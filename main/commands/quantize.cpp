@@ -175,7 +175,7 @@ Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source, const We
   const Calibration none;
   const Calibration* known = flags.options.calibration;
   const FormatPlan plan =
-      FormatChoices(jobs, source.path, known ? *known : none, flags.options.threads)
+      FormatCosts(jobs, source.path, known ? *known : none, flags.options.threads)
           .plan(budget_of(flags, source));
   if (!flags.json.any())
     put_plan(plan, flags.dry_run);

@@ -36,12 +36,12 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   const Calibration known = invented(in);
   uint64_t own = 0;
   for (const TensorSource& t : in.tensors) own += t.info.bytes();
-  const FormatChoices choices(jobs_of(in), kStory, known, 2);
+  const FormatCosts costs(jobs_of(in), kStory, known, 2);
   double before = 1;
   for (const uint64_t most : {1100000, 1300000, 1650000, 1800000, 2000000, 2500000}) {
     RecipeLimit budget;
     budget.bytes = most;
-    const FormatPlan plan = choices.plan(budget);
+    const FormatPlan plan = costs.plan(budget);
     CAPTURE(most);
     CHECK(plan.bytes <= most);
     CHECK(plan.bytes > most - 110000);  // fewer bytes are left than a step takes
@@ -57,16 +57,16 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   }
   RecipeLimit all;
   all.bytes = own;
-  CHECK(choices.plan(all).kl < 1e-12);  // every tensor keeps its own
+  CHECK(costs.plan(all).kl < 1e-12);  // every tensor keeps its own
   RecipeLimit bits;
   bits.bits_per_weight = 5;
-  const FormatPlan plan = choices.plan(bits);
+  const FormatPlan plan = costs.plan(bits);
   CHECK(plan.bits_per_weight() <= 5);
   CHECK(plan.bits_per_weight() > 4.7);
   RecipeLimit kl;
   kl.kl = plan.kl;
-  CHECK(choices.plan(kl).bytes < plan.bytes + 110000);
-  CHECK(choices.plan(kl).kl <= plan.kl);
+  CHECK(costs.plan(kl).bytes < plan.bytes + 110000);
+  CHECK(costs.plan(kl).kl <= plan.kl);
 }
 
 TEST_CASE("budget/an impossible budget is refused with both numbers") {
@@ -74,11 +74,11 @@ TEST_CASE("budget/an impossible budget is refused with both numbers") {
   const WeightJobs jobs = jobs_of(in);
   RecipeLimit little;
   little.bytes = 900000;
-  const Error error = error_of([&] { FormatChoices(jobs, in.path, invented(in), 1).plan(little); });
+  const Error error = error_of([&] { FormatCosts(jobs, in.path, invented(in), 1).plan(little); });
   CHECK(error.code == Exit::usage);
   CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
-  CHECK(error_of([&] { FormatChoices(jobs, in.path, {}, 1); }).code == Exit::usage);
+  CHECK(error_of([&] { FormatCosts(jobs, in.path, {}, 1); }).code == Exit::usage);
   CHECK(error_of([&] { expect_possible(jobs, in.path, little); }).what() ==
         std::string(error.what()));
 }
@@ -236,7 +236,7 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
     options.calibration = &known;
     RecipeLimit budget;
     budget.file_bytes = 2000000, budget.besides = bytes_besides_tensors(in, options);
-    const FormatPlan plan = FormatChoices(jobs_of(in), kStory, known, 1).plan(budget);
+    const FormatPlan plan = FormatCosts(jobs_of(in), kStory, known, 1).plan(budget);
     options.recipe = plan.recipe;
     quantize_model(in, jobs_of(in), folder / "out", options, {});
     CHECK(file_bytes(folder / "out") <= plan.file_bytes);
