@@ -153,7 +153,7 @@ std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", doubl
 
 // How many bytes the budget leaves for tensors that have `weights` numbers.
 uint64_t bytes_for_tensors(const RecipeLimit& budget, uint64_t weights) {
-  return budget.file_bytes ? *budget.file_bytes - std::min(*budget.file_bytes, budget.besides)
+  return budget.file_bytes ? *budget.file_bytes - std::min(*budget.file_bytes, budget.overhead)
          : budget.bytes    ? *budget.bytes
          : budget.bits_per_weight ? uint64_t(*budget.bits_per_weight / 8 * double(weights))
                                   : UINT64_MAX;
@@ -168,7 +168,7 @@ void expect_room(const std::string& file, const RecipeLimit& budget, uint64_t we
        budget.asked.empty()
            ? "the budget is " + in_megabytes(budget.file_bytes.value_or(most))
            : fmt::format("{} leaves {} for weights", budget.asked, in_megabytes(most)),
-       in_megabytes(budget.file_bytes ? least + budget.besides : least));
+       in_megabytes(budget.file_bytes ? least + budget.overhead : least));
 }
 
 // A tensor in the format that it has without a choice.
@@ -240,7 +240,7 @@ FormatPlan FormatCosts::plan(const RecipeLimit& budget) const {
   const uint64_t most = bytes_for_tensors(budget, result.weights);
   const Choices choices = best(all, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
-  result.file_bytes = result.bytes + budget.besides;
+  result.file_bytes = result.bytes + budget.overhead;
   expect_room(file, budget, result.weights, result.bytes);
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = all[i].options[choices.option[i]];

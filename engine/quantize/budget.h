@@ -26,7 +26,7 @@ struct RecipeLimit {
   std::string asked = {};                 // the flag that `bytes` come from
   std::optional<double> bits_per_weight;  // of all tensors, at most
   std::optional<double> kl;               // at most, as predicted
-  uint64_t besides = 0;                   // bytes of the file besides its tensors
+  uint64_t overhead = 0;                  // bytes of the file that are not tensors
 };
 
 struct FormatPlan {

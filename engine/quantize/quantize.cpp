@@ -324,7 +324,7 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
-bool heeds_inputs(Format format) { return weighs_columns(format) || feeds_back(format); }
+bool uses_inputs(Format format) { return weighs_columns(format) || feeds_back(format); }
 
 void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
@@ -356,7 +356,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
   if (is_gguf(out)) expect_output(part_of(out), {in});
 }
 
-uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options) {
+uint64_t overhead_of(const ModelSource& source, const QuantizeOptions& options) {
   Metadata meta = source.meta;
   put_settings(options, meta);
   const std::vector<double> errors(source.tensors.size());

@@ -53,7 +53,7 @@ double keep_above(const QuantizeOptions& options);
 std::vector<std::string> quantize_types();
 
 // Whether encoding to this format makes use of a calibration.
-bool heeds_inputs(Format format);
+bool uses_inputs(Format format);
 
 struct QuantizedTensor {
   std::string name;
@@ -89,9 +89,9 @@ void expect_output(const std::string& out, const std::vector<std::string>& read)
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);
 
-// The bytes of the file that quantize_model() would write, besides its tensors: metadata such as
-// the tokenizer, the table of tensors, and what aligns them. At most; it depends on no format.
-uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options);
+// The most bytes that the file of quantize_model() would have in addition to its tensors: metadata
+// such as the tokenizer, the table of tensors, and what aligns them. It depends on no format.
+uint64_t overhead_of(const ModelSource& source, const QuantizeOptions& options);
 
 // The tensors that quantize_model() would write, with formats, bytes and reasons but without
 // errors. Throws its errors, except those of writing, and does not verify the checksums of the

@@ -11,16 +11,16 @@ namespace chaski {
 
 class Turns {
  public:
-  // Waits until all turns that were asked for earlier are over.
+  // Takes a ticket, and waits until the turns of all earlier tickets are over.
   void begin() {
     std::unique_lock lock(mutex_);
-    const uint64_t mine = asked_++;
-    changed_.wait(lock, [&] { return over_ == mine; });
+    const uint64_t ticket = next_ticket_++;
+    changed_.wait(lock, [&] { return serving_ == ticket; });
   }
   void end() {
     {
       const std::scoped_lock lock(mutex_);
-      ++over_;
+      ++serving_;
     }
     changed_.notify_all();
   }
@@ -31,7 +31,7 @@ class Turns {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t asked_ = 0, over_ = 0;
+  uint64_t next_ticket_ = 0, serving_ = 0;
   std::atomic<int> busy_ = 0;  // engines
 };
 

@@ -260,7 +260,7 @@ void Chat::reply(Cause cause, const Snapshot& earlier) {
     const bool interrupted = interactive_ && answer.result.finish == Finish::interrupted;
     if (interrupted && !begun) {  // perhaps the message is too long
       restore(earlier);
-      put_notice(fmt::format("stopped before the answer began: {}", what_became_of(cause)));
+      put_notice(fmt::format("stopped before the answer began: {}", rollback_notice(cause)));
       report_end(answer.result);
     } else {
       show_answer(std::move(answer), view);
@@ -296,10 +296,10 @@ void Chat::put_error_event(const Error& error) const {
   put_event("error", {{"status", int(error.code)}, {"message", error.what()}});
 }
 
-// Says what became of a message whose answer failed before it began, after restore(). The next line
-// of a pipe is not a second result of the same call, so the call is removed too.
+// The notice for an answer that failed before it began, after restore(). The next line of a pipe is
+// not a second result of the same call, so the call is removed too.
 std::string Chat::drop_unanswered(Cause cause) {
-  if (interactive_ || cause != Cause::result) return what_became_of(cause);
+  if (interactive_ || cause != Cause::result) return rollback_notice(cause);
   remove_question();
   return "the question and its tool calls are removed";
 }
@@ -312,8 +312,8 @@ void Chat::put_begun_json(GenerateResult so_far) {
   flags_.json.put_result(object);
 }
 
-// What became of a message whose answer did not begin.
-std::string Chat::what_became_of(Cause cause) const {
+// Says what is restored after an answer did not begin.
+std::string Chat::rollback_notice(Cause cause) const {
   const auto removed = [&](std::string line, const char* what) {
     return interactive_ ? line + ", and Up brings " + what + " back" : line;
   };

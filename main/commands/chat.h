@@ -94,7 +94,7 @@ class Chat {
   void take_tool_result(const std::string& text);
   void reply(Cause cause, const Snapshot& earlier);
   void put_begun_json(GenerateResult so_far);
-  std::string what_became_of(Cause cause) const;
+  std::string rollback_notice(Cause cause) const;
   std::string drop_unanswered(Cause cause);
   void put_error_event(const Error& error) const;
   const char* advice_on_full_context(Cause cause, bool alone) const;

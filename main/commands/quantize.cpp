@@ -109,7 +109,7 @@ void put_dry_run(const QuantizeFlags& flags, const ModelSource& source, WeightJo
   }
   for (const TensorSource& tensor : source.tensors)
     weights += uint64_t(tensor.info.rows * tensor.info.cols);
-  const uint64_t file = bytes + bytes_besides_tensors(source, flags.options);
+  const uint64_t file = bytes + overhead_of(source, flags.options);
   const double bits = 8.0 * double(bytes) / double(weights);
   if (flags.json.any())
     return flags.json.put_result({{"input", flags.in},
@@ -155,7 +155,7 @@ uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
 
 RecipeLimit budget_of(const QuantizeFlags& flags, const ModelSource& source) {
   RecipeLimit budget;
-  budget.besides = bytes_besides_tensors(source, flags.options);
+  budget.overhead = overhead_of(source, flags.options);
   if (!flags.size.empty()) budget.file_bytes = bytes_of("--size", flags.size);
   if (!flags.fits.empty())
     budget.bytes = room_in(flags, source), budget.asked = "--fits " + flags.fits;

@@ -91,7 +91,7 @@ void check_flags(const QuantizeFlags& flags) {
 }
 
 void put_idle_calibration(const QuantizeFlags& flags) {
-  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
+  if (uses_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
       flags.has_budget() || !flags.recipe.empty())
     return;
   std::vector<std::string> names;

@@ -235,7 +235,7 @@ TEST_CASE("budget/--size is of the file, whatever the method and the length of i
     QuantizeOptions options;
     options.calibration = &known;
     RecipeLimit budget;
-    budget.file_bytes = 2000000, budget.besides = bytes_besides_tensors(in, options);
+    budget.file_bytes = 2000000, budget.overhead = overhead_of(in, options);
     const FormatPlan plan = FormatCosts(jobs_of(in), kStory, known, 1).plan(budget);
     options.recipe = plan.recipe;
     quantize_model(in, jobs_of(in), folder / "out", options, {});
