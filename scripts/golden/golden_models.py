@@ -92,46 +92,46 @@ MODELS = {
         "layer norm, a quarter of each head is turned, biases on q, k and v",
         STABLELM, torch.float32, 24, {"partial_rotary_factor": 0.5}),
     "stablelm_parallel": (
-        "attention and feed-forward behind the same norm",
+        "attention and feed-forward read the same norm",
         STABLELM | {"use_parallel_residual": True, "use_qkv_bias": False},
         torch.float32, 24, {"partial_rotary_factor": 0.5}),
     "starcoder2": (
         "layer norm, gelu without a gate, biases everywhere, tied head",
         STARCODER2, torch.float32, 24, {"hidden_act": "gelu"}),
     "phi2": (
-        "attention beside the feed-forward, 8 of 20 channels of a head are turned, a bias on the logits",
+        "attention parallel to the feed-forward, 8 of 20 channels of a head are turned, a bias on the logits",
         PHI, torch.float32, 24, {"partial_rotary_factor": 0.5}),
     "phi3": (
         "q, k and v in one tensor, gate and up in another, 12 of 16 channels of a head are turned, a window of 12",
         PHI3, torch.float32, 24, {"partial_rotary_factor": 0.5}),
     "olmo2": (
-        "norms behind attention and feed-forward, and over all of q and all of k",
+        "norms after attention and feed-forward, and over all of q and all of k",
         OLMO2, torch.float32, 24, {"rope_theta": 500000.0}),
     "smollm3": (
         "every fourth layer has no positions",
         SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
     "gptneox": (
-        "q, k and v of a head side by side in one tensor, 4 of 16 channels are turned, gelu with erf",
+        "q, k and v of a head next to each other in one tensor, 4 of 16 channels are turned, gelu with erf",
         GPT_NEOX, torch.float32, 24, {"rotary_pct": 0.5}),
     "gptneox_serial": (
-        "the feed-forward behind the attention",
+        "the feed-forward after the attention",
         GPT_NEOX | {"use_parallel_residual": False}, torch.float32, 24, {"use_parallel_residual": True}),
     "falcon": (
         "one key head for all, one norm for attention and feed-forward",
         FALCON, torch.float32, 24, {"rope_theta": 500000.0}),
     "falcon_grouped": (
-        "4 heads share 2 kv heads, q, k and v of a group side by side, a norm each for attention and feed-forward",
+        "4 heads share 2 kv heads, q, k and v of a group next to each other, a norm each for attention and feed-forward",
         FALCON | {"new_decoder_architecture": True, "num_attention_heads": 4, "num_kv_heads": 2, "hidden_size": 32,
                   "bias": True},
         torch.float32, 24, {"rope_theta": 500000.0}),
     "bloom": (
-        "ALiBi with 3 heads (slopes of 2 and one between), a norm behind the token table",
+        "ALiBi with 3 heads (slopes of 2 and one between), a norm after the token table",
         BLOOM, torch.float32, 24, None),
     "mpt": (
         "ALiBi with 6 heads, layer norms without biases, q, k and v clipped at 1.5, gelu with erf",
         MPT, torch.float32, 24, {"attn_config": MPT["attn_config"] | {"clip_qkv": None}}),
     "starcoder": (
-        "learned positions, one key head for all behind the queries of one tensor",
+        "learned positions, one key head for all, after the queries in one tensor",
         STARCODER, torch.float32, 24, {"activation_function": "gelu"}),
     "gptj": (
         "neighbouring channels turn together, 8 of 12 of a head, a bias on the logits",
@@ -164,7 +164,7 @@ MODELS = {
         "Llama whose q and k are interleaved, eps 1e-8",
         HELIUM, torch.float32, 24, {"rope_theta": 10000.0}),
     "hunyuan_dense": (
-        "norms of queries and keys behind the rotation, theta times a power of alpha",
+        "norms of queries and keys after the rotation, theta times a power of alpha",
         HUNYUAN_DENSE, torch.float32, 24, {"rope_scaling": {"type": "dynamic", "alpha": 1.5, "factor": 1.0}}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
@@ -181,7 +181,7 @@ MODELS = {
         "rows of the head count as if of length 1; transformers' Llama with such rows",
         BAICHUAN | {"z_loss_weight": 0, "vocab_size": 100}, torch.float32, 24, None),
     "internlm2": (
-        "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
+        "q, k and v of a group next to each other in one tensor; transformers' Llama with the weights in another layout",
         INTERNLM2, torch.float32, 24, None),
     "bitnet": (
         "matrices of -1, 0 and 1, two bits each in the file, tokens rounded to 8 bits in front of each",
@@ -313,7 +313,7 @@ MODELS = {
         "embeddings, scores, residuals and logits each by a number of their own, tied head",
         GRANITE, torch.float32, 24, {"attention_multiplier": 0.35}),
     "command_r": (
-        "attention beside the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
+        "attention parallel to the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
         COHERE, torch.float32, 24, {"logit_scale": 0.3}),
     "command_r_plus": (
         "layer norms of queries and keys, with weights of each head",
@@ -332,7 +332,7 @@ MODELS = {
         "8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
         GLM, torch.float32, 24, {"partial_rotary_factor": 0.25}),
     "exaone4": (
-        "norms behind attention and feed-forward and of each head, layers without a window have no positions",
+        "norms after attention and feed-forward and of each head, layers without a window have no positions",
         EXAONE4, torch.float32, 32, {"layer_types": 4 * ["sliding_attention"]}),
     "exaone4_plain": (
         "the same without windows: all layers have positions",

@@ -142,7 +142,7 @@ MODELS = {
                        100, {"attention_multiplier": 1.0}),
     "jamba": ("Mamba with norms of time steps, B and C; attention without positions; experts in every other layer", JAMBA, F32,
               100, {"num_experts_per_tok": 1}),
-    "falcon_h1": ("Mamba 2 and attention side by side in every layer, factors of all of their parts", FALCON_H1, F32, 100,
+    "falcon_h1": ("Mamba 2 and attention in parallel in every layer, factors of all of their parts", FALCON_H1, F32, 100,
                   {"ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 1.0]}),
     "falcon_h1_plain": ("Falcon-H1 without factors and without the norm of the scan's result", FALCON_H1_PLAIN, F32, 100,
                         {"key_multiplier": 2.0}),
