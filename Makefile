@@ -79,8 +79,8 @@ $(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
 # Most of the time to compile a file goes into the headers that it reads and the templates that it uses, and the files of a folder share
-# them. So each folder is one unit, compiled as a whole; a new file changes no other folder's unit. Folders named here are parts of
-# another's unit, because they read the same headers and have the same flags; a unit takes at most as long as the largest folder.
+# them. So each folder is one unit, compiled as a whole. Folders named here are parts of another's unit, because they read the same headers
+# and have the same flags; a unit takes at most as long as the largest folder. A new file recompiles the unit that its folder is in.
 # MODE=debug compiles each file by itself, which shows missing includes. Sanitized units stay small, because they take more memory.
 ifeq ($(MODE),release)
 WITH_engine/session      := engine/pages engine/passes engine/requests engine/drafting

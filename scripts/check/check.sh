@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make check: the rules that a compiler does not check.
-#   1. includes follow the order of rooms and folders (HACKING.md, the picture of the rooms)
+#   1. includes follow the order of folders and sub-folders (HACKING.md, "The folders")
 #   2. an object built with instruction-set flags has no weak symbol: the linker could use it on a machine without these instructions
 #   3. every file is formatted as by clang-format (make format)
 #   4. conditional compilation is used only in the files meant for it; -ffast-math is not used
@@ -15,10 +15,11 @@ found=$(mktemp)
 trap 'rm -f "$found"' EXIT
 say() { printf 'check: %s\n' "$*"; bad=1; }
 
-# The rooms in order, each with its folders in order. A file may include its own folder, the folders before it in its room, and the rooms
-# after the colon. Other rooms see only cuda/backend.h of cuda/, and only ggml-like-tensor/cpu/ itself may include its files. Exception:
-# quant/formats.h, the list of all formats, includes the sub-folders of quant/.
-rooms() {
+# The folders in order, each with its sub-folders in order. A file may include its own sub-folder, those before it in its folder, and the
+# folders after the colon. Other folders see only cuda/backend.h of cuda/, and only ggml-like-tensor/cpu/ itself may include its files. Two
+# exceptions: quant/formats.h, the list of all formats, includes the sub-folders of quant/. The files of models/import itself open a model of
+# any kind (import.cpp, look.cpp), so they include its sub-folders, which in turn read with its helpers (folder.h, json_file.h).
+folders() {
   cat <<'END'
 quant . own gguf packed encode:
 ggml-like-tensor .: quant
@@ -28,22 +29,22 @@ engine machine text text/tokenizer text/jinja shelf pages passes grammar grammar
 main terminal flags api serve commands .: engine
 END
 }
-while read -r room rest; do
-  grep -rnE '^[[:space:]]*#include "' "$room" --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
-    awk -v room="$room" -v folders="${rest%%:*}" -v others="${rest#*:}" '
-      BEGIN { n = split(folders, f, " "); for (i = 1; i <= n; ++i) rank[f[i] == "." ? room : room "/" f[i]] = i
+while read -r top rest; do
+  grep -rnE '^[[:space:]]*#include "' "$top" --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
+    awk -v top="$top" -v folders="${rest%%:*}" -v others="${rest#*:}" '
+      BEGIN { n = split(folders, f, " "); for (i = 1; i <= n; ++i) rank[f[i] == "." ? top : top "/" f[i]] = i
               split(others, o, " "); for (i in o) allowed[o[i]] = 1 }
       function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
       { file = $0; sub(/:.*/, "", file); path = $0; sub(/.*#include "/, "", path); sub(/".*/, "", path)
         from = path; sub(/\/.*/, "", from); a = folder(file); b = folder(path)
-        if (from != room && !(from in allowed)) print file " includes " path ", " room " may include:" others
+        if (from != top && !(from in allowed)) print file " includes " path ", " top " may include:" others
         else if (b == "ggml-like-tensor/cpu" && a != b) print file " includes " path ", which is private to ggml-like-tensor/cpu"
-        else if (from == "cuda" && room != "cuda" && path != "cuda/backend.h") print file " includes " path ", but only cuda/backend.h is public"
-        else if (from == room && n > 1 && a != b) {
+        else if (from == "cuda" && top != "cuda" && path != "cuda/backend.h") print file " includes " path ", but only cuda/backend.h is public"
+        else if (from == top && n > 1 && a != b) {
           if (!(a in rank)) print file ": folder " a " is not in the list of scripts/check/check.sh"
           else if (!(b in rank)) print file ": folder " b " is not in the list of scripts/check/check.sh"
-          else if (rank[b] > rank[a] && a != "models/import" && file != "quant/formats.h") print file " includes " path ", which comes later in the order of " room } }'
-done < <(rooms) > "$found"
+          else if (rank[b] > rank[a] && a != "models/import" && file != "quant/formats.h") print file " includes " path ", which comes later in the order of " top } }'
+done < <(folders) > "$found"
 while IFS= read -r line; do say "$line"; done < "$found"
 # Includes of project files are paths from the root.
 while IFS=: read -r file line text; do
