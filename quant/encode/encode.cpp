@@ -50,25 +50,23 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
       auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
       for (int r = 0; r < n_rows; ++r) {
         const float* row = rows + r * row_stride;
-        const auto each_block = [&](auto encode) {
+        const auto encode_row = [&](const auto&... header) {
           for (int64_t b = 0; b < cols / F::kBlock; ++b) {
             typename F::Block block;
-            encode(row + b * F::kBlock, factors + b * F::kBlock, block);
+            const float *x = row + b * F::kBlock, *weights = factors + b * F::kBlock;
+            if constexpr (kWeighs<F>)
+              F::encode(header..., x, weights, effort, block);
+            else
+              F::encode(x, block);
             F::put(block, r, tiles[b]);
           }
         };
         if constexpr (kHasHeader<F>) {
           const auto header = F::header_of(row, cols);
           std::memcpy(strip + size_t(r) * sizeof header, &header, sizeof header);
-          each_block([&](const float* x, const float* factors, auto& block) {
-            F::encode(header, x, factors, effort, block);
-          });
-        } else if constexpr (kWeighs<F>) {
-          each_block([&](const float* x, const float* factors, auto& block) {
-            F::encode(x, factors, effort, block);
-          });
+          encode_row(header);
         } else {
-          each_block([](const float* x, const float*, auto& block) { F::encode(x, block); });
+          encode_row();
         }
       }
     }

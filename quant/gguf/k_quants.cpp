@@ -41,6 +41,14 @@ struct Tries {
 constexpr Tries tries_of(Effort effort) {
   return effort == Effort::search ? Tries{16, 2, 2} : Tries{1, 0, 1};
 }
+constexpr std::array<float, 256> kAllEqual = [] {
+  std::array<float, 256> ones;
+  ones.fill(1);
+  return ones;
+}();
+const float* factors_of(const float* factors, Effort effort) {
+  return effort == Effort::search ? factors : kAllEqual.data();
+}
 
 // Codes that are integers from kLow to kHigh, and equal to their values.
 template <int kLow, int kHigh>
@@ -298,17 +306,55 @@ Affine<kRuns> affine(const float* x, const float* factors, Tries tries) {
   return best;
 }
 
-void encode_iq4_nl(const float* x, const float* factors, Tries tries, IQ4_NL::Block& block) {
+// Encodes Q4_K and Q5_K. put_code() writes a code into a zeroed block.
+template <int kMost, class Block, class PutCode>
+void encode_pairs(const float* x, const float* factors, Effort effort, Block& block,
+                  PutCode put_code) {
+  const Affine<8> found = affine<kMost, 8, 63>(x, factors_of(factors, effort), tries_of(effort));
+  block = {};
+  block.d = f16_of_f32(found.d), block.dmin = f16_of_f32(found.dmin);
+  for (int s = 0; s < 8; ++s) {
+    block.pairs.set(s, found.scales[size_t(s)], found.mins[size_t(s)]);
+    const float a = found.d * float(found.scales[size_t(s)]),
+                b = found.dmin * float(found.mins[size_t(s)]);
+    for (int i = 32 * s; i < 32 * s + 32; ++i)
+      put_code(i, WholeLevels<0, kMost>::code(usable(a) ? (x[i] + b) * (1 / a) : 0));
+  }
+}
+
+// Encodes Q4_1 and Q5_1, whose blocks are one run. AffineRun's minimum is at most 0, so values that
+// are all positive are encoded by their distance to the smallest.
+template <class F>
+void encode_with_min(const float* x, const float* factors, Effort effort,
+                     typename F::Block& block) {
+  using Fitted = AffineRun<F::kDot.max, 32>;
+  const float least = std::max(0.0f, *std::min_element(x, x + 32));
+  float above[32];
+  for (int i = 0; i < 32; ++i) above[i] = x[i] - least;
+  const typename Fitted::Fit fit =
+      Fitted::fit({above, factors_of(factors, effort)}, tries_of(effort));
+  block = {};
+  const float d = as_f16(fit.a), m = as_f16(least - fit.b);
+  if (!std::isfinite(d) || !std::isfinite(m)) return;
+  block.d = f16_of_f32(d), block.m = f16_of_f32(m);
+  for (int i = 0; i < 32; ++i)
+    F::put_code(block, i, Fitted::Levels::code(usable(d) ? (x[i] - m) * (1 / d) : 0));
+}
+
+}  // namespace
+
+void IQ4_NL::encode(const float* x, const float* factors, Effort effort, Block& block) {
   using Run = ScaledRun<Iq4Levels, 32>;
   block = {};
-  block.d = f16_of_f32(Run::scale(x, factors, tries));
+  block.d = f16_of_f32(Run::scale(x, factors_of(factors, effort), tries_of(effort)));
   const float d = f32_of_f16(block.d);
   if (!usable(d)) return void(block.d = 0);
   for (int i = 0; i < 32; ++i) put_nibble(block.q, i, Iq4Levels::code(x[i] * (1 / d)));
 }
 
-void encode_iq4_xs(const float* x, const float* factors, Tries tries, IQ4_XS::Block& block) {
-  const Scaled<8> found = scaled<Iq4Levels, 8, -32, 31>(x, factors, tries);
+void IQ4_XS::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  const Scaled<8> found =
+      scaled<Iq4Levels, 8, -32, 31>(x, factors_of(factors, effort), tries_of(effort));
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 8; ++s) {
@@ -321,9 +367,10 @@ void encode_iq4_xs(const float* x, const float* factors, Tries tries, IQ4_XS::Bl
   }
 }
 
-void encode_q3_k(const float* x, const float* factors, Tries tries, Q3_K::Block& block) {
+void Q3_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
   using Levels = WholeLevels<-4, 3>;
-  const Scaled<16> found = scaled<Levels, 16, -32, 31>(x, factors, tries);
+  const Scaled<16> found =
+      scaled<Levels, 16, -32, 31>(x, factors_of(factors, effort), tries_of(effort));
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 16; ++s) {
@@ -339,9 +386,10 @@ void encode_q3_k(const float* x, const float* factors, Tries tries, Q3_K::Block&
   }
 }
 
-void encode_q6_k(const float* x, const float* factors, Tries tries, Q6_K::Block& block) {
+void Q6_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
   using Levels = WholeLevels<-32, 31>;
-  const Scaled<16> found = scaled<Levels, 16, -128, 127>(x, factors, tries);
+  const Scaled<16> found =
+      scaled<Levels, 16, -128, 127>(x, factors_of(factors, effort), tries_of(effort));
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 16; ++s) {
@@ -356,8 +404,8 @@ void encode_q6_k(const float* x, const float* factors, Tries tries, Q6_K::Block&
   }
 }
 
-void encode_q2_k(const float* x, const float* factors, Tries tries, Q2_K::Block& block) {
-  const Affine<16> found = affine<3, 16, 15>(x, factors, tries);
+void Q2_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  const Affine<16> found = affine<3, 16, 15>(x, factors_of(factors, effort), tries_of(effort));
   block = {};
   block.d = f16_of_f32(found.d), block.dmin = f16_of_f32(found.dmin);
   for (int s = 0; s < 16; ++s) {
@@ -370,89 +418,25 @@ void encode_q2_k(const float* x, const float* factors, Tries tries, Q2_K::Block&
   }
 }
 
-// Encodes Q4_K and Q5_K. put_code() writes a code into a zeroed block.
-template <int kMost, class Block, class PutCode>
-void encode_pairs(const float* x, const float* factors, Tries tries, Block& block,
-                  PutCode put_code) {
-  const Affine<8> found = affine<kMost, 8, 63>(x, factors, tries);
-  block = {};
-  block.d = f16_of_f32(found.d), block.dmin = f16_of_f32(found.dmin);
-  for (int s = 0; s < 8; ++s) {
-    block.pairs.set(s, found.scales[size_t(s)], found.mins[size_t(s)]);
-    const float a = found.d * float(found.scales[size_t(s)]),
-                b = found.dmin * float(found.mins[size_t(s)]);
-    for (int i = 32 * s; i < 32 * s + 32; ++i)
-      put_code(i, WholeLevels<0, kMost>::code(usable(a) ? (x[i] + b) * (1 / a) : 0));
-  }
-}
-
-void encode_q4_k(const float* x, const float* factors, Tries tries, Q4_K::Block& block) {
-  encode_pairs<15>(x, factors, tries, block, [&](int i, int q) {
+void Q4_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_pairs<15>(x, factors, effort, block, [&](int i, int q) {
     block.q[32 * (i / 64) + i % 32] |= uint8_t(q << 4 * (i / 32 % 2));
   });
 }
 
-void encode_q5_k(const float* x, const float* factors, Tries tries, Q5_K::Block& block) {
-  encode_pairs<31>(x, factors, tries, block, [&](int i, int q) {
+void Q5_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_pairs<31>(x, factors, effort, block, [&](int i, int q) {
     block.q[32 * (i / 64) + i % 32] |= uint8_t((q & 15) << 4 * (i / 32 % 2));
     block.high[i % 32] |= uint8_t(q >> 4 << i / 32);
   });
 }
 
-// Encodes Q4_1 and Q5_1, whose blocks are one run. AffineRun's minimum is at most 0, so values that
-// are all positive are encoded by their distance to the smallest.
-template <class F>
-void encode_with_min(const float* x, const float* factors, Tries tries, typename F::Block& block) {
-  using Fitted = AffineRun<F::kDot.max, 32>;
-  const float least = std::max(0.0f, *std::min_element(x, x + 32));
-  float above[32];
-  for (int i = 0; i < 32; ++i) above[i] = x[i] - least;
-  const typename Fitted::Fit fit = Fitted::fit({above, factors}, tries);
-  block = {};
-  const float d = as_f16(fit.a), m = as_f16(least - fit.b);
-  if (!std::isfinite(d) || !std::isfinite(m)) return;
-  block.d = f16_of_f32(d), block.m = f16_of_f32(m);
-  for (int i = 0; i < 32; ++i)
-    F::put_code(block, i, Fitted::Levels::code(usable(d) ? (x[i] - m) * (1 / d) : 0));
-}
-
-constexpr std::array<float, 256> kAllEqual = [] {
-  std::array<float, 256> ones;
-  ones.fill(1);
-  return ones;
-}();
-const float* factors_of(const float* factors, Effort effort) {
-  return effort == Effort::search ? factors : kAllEqual.data();
-}
-
-}  // namespace
-
-void Q2_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_q2_k(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void Q3_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_q3_k(x, factors_of(factors, effort), tries_of(effort), block);
-}
 void Q4_1::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_with_min<Q4_1>(x, factors_of(factors, effort), tries_of(effort), block);
+  encode_with_min<Q4_1>(x, factors, effort, block);
 }
+
 void Q5_1::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_with_min<Q5_1>(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void Q4_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_q4_k(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void Q5_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_q5_k(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void Q6_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_q6_k(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void IQ4_NL::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_iq4_nl(x, factors_of(factors, effort), tries_of(effort), block);
-}
-void IQ4_XS::encode(const float* x, const float* factors, Effort effort, Block& block) {
-  encode_iq4_xs(x, factors_of(factors, effort), tries_of(effort), block);
+  encode_with_min<Q5_1>(x, factors, effort, block);
 }
 
 }  // namespace chaski
