@@ -1,7 +1,5 @@
 #include "engine/quantize/feedback.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "engine/passes/layer_of.h"
@@ -26,13 +24,10 @@ CalibrationText spread(CalibrationText text) {
   return text;
 }
 
-constexpr char kOfExpert = '#';
-bool is_expert(const std::string& name) { return name.find(kOfExpert) != name.npos; }
-
 // The Gram matrices of some weights' inputs. Weights that read the same values share one.
 class Grams {
  public:
-  Grams(std::set<std::string> wanted, const Feedbacks::Divisors& divisors)
+  Grams(std::set<WeightRows> wanted, const Feedbacks::Divisors& divisors)
       : wanted_(std::move(wanted)), divisors_(divisors) {}
 
   void keep(const Plan& plan, size_t step) {
@@ -40,8 +35,8 @@ class Grams {
     if (const auto experts = experts_of(plan, step)) return keep_experts(*experts);
     std::shared_ptr<Gram> gram;
     for (const Weight* weight : weights_of(plan, step)) {
-      if (wanted_.count(weight->info.name) == 0 || a.in[0].shape.rows == 0) continue;
-      auto& of = grams_[weight->info.name];
+      if (wanted_.count({weight->info.name}) == 0 || a.in[0].shape.rows == 0) continue;
+      auto& of = grams_[{weight->info.name}];
       if (!gram && !of) all_.push_back(of = std::make_shared<Gram>(weight->info.cols));
       const auto by = divisors_.find(weight->info.name);
       if (!gram)
@@ -63,9 +58,9 @@ class Grams {
     for (int64_t e = 0; e < step.op.experts; ++e) {
       std::shared_ptr<Gram> gram;
       for (const Weight* weight : step.weights) {
-        const std::string name = name_of_expert(weight->info.name, e);
-        if (wanted_.count(name) == 0) continue;
-        auto& of = grams_[name];
+        const WeightRows of_expert{weight->info.name, e};
+        if (wanted_.count(of_expert) == 0) continue;
+        auto& of = grams_[of_expert];
         if (!gram && !of) all_.push_back(of = std::make_shared<Gram>(weight->info.cols));
         const auto& chosen = rows[size_t(e)];
         if (!gram && !chosen.empty())
@@ -85,32 +80,28 @@ class Grams {
     for (const auto& gram : all_) gram->drop_kept();
   }
 
-  std::map<std::string, std::shared_ptr<const Feedback>> feedbacks(int threads) {
+  std::map<WeightRows, std::shared_ptr<const Feedback>> feedbacks(int threads) {
     std::vector<std::shared_ptr<const Feedback>> made(all_.size());
     for_each_job(all_.size(), threads, [&](size_t i) {
       if (all_[i]->tokens() > 0) made[i] = std::make_shared<Feedback>(*all_[i]);
     });
-    std::map<std::string, std::shared_ptr<const Feedback>> out;
-    for (const auto& [name, gram] : grams_) {
+    std::map<WeightRows, std::shared_ptr<const Feedback>> out;
+    for (const auto& [weight, gram] : grams_) {
       // With fewer tokens than columns, the matrix says little about the columns of an expert.
-      if (is_expert(name) && gram->tokens() < gram->cols()) continue;
-      out[name] = made[size_t(std::find(all_.begin(), all_.end(), gram) - all_.begin())];
+      if (weight.expert >= 0 && gram->tokens() < gram->cols()) continue;
+      out[weight] = made[size_t(std::find(all_.begin(), all_.end(), gram) - all_.begin())];
     }
     return out;
   }
 
  private:
-  const std::set<std::string> wanted_;
+  const std::set<WeightRows> wanted_;
   const Feedbacks::Divisors& divisors_;
-  std::map<std::string, std::shared_ptr<Gram>> grams_;  // by weight
+  std::map<WeightRows, std::shared_ptr<Gram>> grams_;
   std::vector<std::shared_ptr<Gram>> all_;
 };
 
 }  // namespace
-
-std::string name_of_expert(const std::string& weight, int64_t expert) {
-  return fmt::format("{}{}{}", weight, kOfExpert, expert);
-}
 
 Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
     : text_(spread(std::move(text))),
@@ -119,21 +110,18 @@ Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
 
 void Feedbacks::skip(const std::string& weight) {
   const std::lock_guard lock(guard_);
-  std::erase_if(weights_, [&](const TensorInfo& w) {
-    return w.name == weight || (is_expert(w.name) && w.name.starts_with(weight + kOfExpert));
-  });
+  std::erase_if(weights_, [&](const Expected& w) { return w.rows.weight == weight; });
 }
 
-std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
+std::shared_ptr<const Feedback> Feedbacks::of(const WeightRows& rows) {
   const std::lock_guard lock(guard_);
   for (const Group* group : {&now_, &before_})
-    if (const auto found = group->find(weight); found != group->end()) return found->second;
-  const auto at = std::find_if(weights_.begin(), weights_.end(),
-                               [&](const TensorInfo& w) { return w.name == weight; });
+    if (const auto found = group->find(rows); found != group->end()) return found->second;
+  const auto at = std::ranges::find(weights_, rows, &Expected::rows);
   if (at == weights_.end()) return nullptr;
   before_ = std::move(now_);
   now_ = measure(size_t(at - weights_.begin()));
-  return now_.at(weight);
+  return now_.at(rows);
 }
 
 template <class Look, class OnRead>
@@ -143,14 +131,15 @@ void Feedbacks::read(size_t first, size_t last, Look look, OnRead on_read) {
   if (cuts_.empty()) cuts_ = cuts_of(model);
   int begin = layers, end = 0;
   for (size_t i = first; i < last; ++i) {
-    const int layer =
-        layer_of(weights_[i].name);  // a weight outside the layers may be read by any of them
+    const int layer = layer_of(
+        weights_[i].rows.weight);  // a weight outside the layers may be read by any of them
     begin = std::min(begin, std::max(layer, 0));
     end = std::max(end, layer < 0 ? layers : layer + 1);
   }
   while (end < layers && !cuts_[size_t(end)]) ++end;
   if (begin < at_) at_ = 0;
-  const int next = last < weights_.size() ? std::max(layer_of(weights_[last].name), 0) : layers;
+  const int next =
+      last < weights_.size() ? std::max(layer_of(weights_[last].rows.weight), 0) : layers;
   const bool goes_on = next >= end;
   rows_.resize(size_t(text_.windows));
   read_for_inputs(*text_.engine, text_.tokens, text_.windows, look, on_read,
@@ -167,14 +156,14 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
     bytes += Gram::bytes(weights_[last].cols);
     if (bytes > group_bytes_) break;
   }
-  const auto layer = [&](size_t i) { return layer_of(weights_[i].name); };
+  const auto layer = [&](size_t i) { return layer_of(weights_[i].rows.weight); };
   if (last < weights_.size()) {  // back to the beginning of a layer, unless the group gets empty
     size_t whole = last;
     while (whole > first && layer(whole - 1) == layer(last)) --whole;
     if (whole > first) last = whole;
   }
-  std::set<std::string> wanted;
-  for (size_t i = first; i < last; ++i) wanted.insert(weights_[i].name);
+  std::set<WeightRows> wanted;
+  for (size_t i = first; i < last; ++i) wanted.insert(weights_[i].rows);
   Grams grams(wanted, divisors_);
   read(
       first, last, [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
@@ -183,7 +172,7 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
         if (on_read) on_read(read, text_.windows);
       });
   Group group = grams.feedbacks(threads_);
-  for (const std::string& name : wanted) group.try_emplace(name);  // no matmul reads it
+  for (const WeightRows& rows : wanted) group.try_emplace(rows);  // no matmul reads it
   return group;
 }
 

@@ -9,6 +9,7 @@
 //
 // The inputs are those of the original model, not of the weights that are quantized already.
 #pragma once
+#include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +22,12 @@
 
 namespace chaski {
 
-// The name of an expert's rows of a weight, as if they were a weight of their own.
-std::string name_of_expert(const std::string& weight, int64_t expert);
+// The rows of a weight that are rounded with one Gram matrix.
+struct WeightRows {
+  std::string weight;
+  int64_t expert = -1;  // -1: all rows
+  auto operator<=>(const WeightRows&) const = default;
+};
 
 class Feedbacks {
  public:
@@ -34,8 +39,12 @@ class Feedbacks {
   // threads 0: all cores
   Feedbacks(CalibrationText text, int threads, uint64_t group_bytes = kGroupBytes);
 
+  struct Expected {
+    WeightRows rows;
+    int64_t cols;
+  };
   // Sets the weights in the order in which of() will be called. Call it before the first of().
-  void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
+  void expect(std::vector<Expected> weights) { weights_ = std::move(weights); }
   void skip(const std::string& weight);  // of() will not be called for it, nor for its experts
   // Divides the inputs of these weights, and of all that read the same values, column by column
   // (engine/quantize/awq.h). Call it before the first of().
@@ -47,7 +56,7 @@ class Feedbacks {
   // Null for a weight that is not measured (the head, or a weight of several experts as a whole),
   // and for an expert with fewer tokens than columns. Callable from any thread; the first call for
   // a group measures it, others wait.
-  std::shared_ptr<const Feedback> of(const std::string& weight);
+  std::shared_ptr<const Feedback> of(const WeightRows& rows);
 
   const CalibrationText& text() const { return text_; }
   int64_t layers_read() const {
@@ -55,7 +64,7 @@ class Feedbacks {
   }  // so far; a layer counts each time it reads the text
 
  private:
-  using Group = std::map<std::string, std::shared_ptr<const Feedback>>;
+  using Group = std::map<WeightRows, std::shared_ptr<const Feedback>>;
   Group measure(size_t first);
   // Runs the text through the layers of the weights [first, last), and earlier ones if needed.
   template <class Look, class OnRead>
@@ -64,7 +73,7 @@ class Feedbacks {
   const CalibrationText text_;
   const int threads_;
   const uint64_t group_bytes_;
-  std::vector<TensorInfo> weights_;
+  std::vector<Expected> weights_;
   Divisors divisors_;
   std::mutex guard_;
   Group now_, before_;                    // a thread may still use the previous group

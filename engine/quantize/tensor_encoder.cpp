@@ -140,9 +140,9 @@ std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
 void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) {
   if (!from().tiled()) return void(std::memcpy(dst, values.data(), values.size() * sizeof(float)));
   const int64_t expert = strip * experts() / strips_of(from());
-  const std::string name = experts() > 1 ? name_of_expert(from().name, expert) : from().name;
-  const auto feedback =
-      rounding_.feedbacks && feeds_back(to_) ? rounding_.feedbacks->of(name) : nullptr;
+  const auto feedback = rounding_.feedbacks && feeds_back(to_)
+                            ? rounding_.feedbacks->of({from().name, experts() > 1 ? expert : -1})
+                            : nullptr;
   Compared& compared = compared_[size_t(expert)];
   if (feedback) std::call_once(compared.once, [&] { compare(*feedback, expert); });
   if (!compared.outputs.feeds_back) return search(values, strip, dst);

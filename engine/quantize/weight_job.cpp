@@ -43,18 +43,16 @@ void add_inputs(WeightJobs& jobs, const Calibration& calibration, const std::str
   }
 }
 
-std::vector<TensorInfo> weights_with_feedback(const WeightJobs& jobs) {
-  std::vector<TensorInfo> weights;
+std::vector<Feedbacks::Expected> weights_with_feedback(const WeightJobs& jobs) {
+  std::vector<Feedbacks::Expected> weights;
   for (const WeightJob& job : jobs) {
     const TensorInfo& from = job.source.info;
     if (!job.inputs || !feeds_back(job.choice.to) || job.choice.to == from.format) continue;
     const int64_t experts = job.inputs->experts();
-    if (experts == 1 && job.has_inputs()) weights.push_back(from);
-    for (int64_t e = 0; experts > 1 && e < experts; ++e) {
-      if (job.inputs->tokens[size_t(e)] < kFewestTokens) continue;
-      TensorInfo& expert = weights.emplace_back(from);
-      expert.name = name_of_expert(from.name, e), expert.rows /= experts;
-    }
+    if (experts == 1 && job.has_inputs()) weights.push_back({{from.name}, from.cols});
+    for (int64_t e = 0; experts > 1 && e < experts; ++e)
+      if (job.inputs->tokens[size_t(e)] >= kFewestTokens)
+        weights.push_back({{from.name, e}, from.cols});
   }
   return weights;
 }

@@ -65,7 +65,7 @@ void choose_formats(WeightJobs& jobs, const QuantizeOptions& options, const std:
                     int threads);
 
 // Weights that can be rounded with feedback, in the order of the file. Each expert is one of its
-// own (name_of_expert() in feedback.h).
-std::vector<TensorInfo> weights_with_feedback(const WeightJobs& jobs);
+// own.
+std::vector<Feedbacks::Expected> weights_with_feedback(const WeightJobs& jobs);
 
 }  // namespace chaski

@@ -219,40 +219,37 @@ TEST_CASE("gptq/the result does not depend on groups, and each expert has its ow
   o.model = path, o.device = "cpu", o.context = kCalibrationWindow;
   const auto engine = Engine::open(o);
   const CalibrationText text{"text", "", engine, tokens_for(*engine, kCalibrationWindow), 1};
-  std::vector<TensorInfo> weights;
+  std::vector<Feedbacks::Expected> weights;
   for (const Weight& w : engine->weights()->tensors)
-    if (w.info.tiled() && w.info.cols % 32 == 0) weights.push_back(w.info);
+    if (w.info.tiled() && w.info.cols % 32 == 0) weights.push_back({{w.info.name}, w.info.cols});
   const int64_t experts = 4;
   for (const char* name : {"layer.1.gate", "layer.1.up", "layer.1.down"})
-    for (int64_t e = 0; e < experts; ++e) {
-      weights.push_back(engine->weights()->find(name)->info);
-      weights.back().name = name_of_expert(name, e), weights.back().rows /= experts;
-    }
+    for (int64_t e = 0; e < experts; ++e)
+      weights.push_back({{name, e}, engine->weights()->find(name)->info.cols});
   Feedbacks together(text, 2), apart(text, 1, 1);
   together.expect(weights), apart.expect(weights);
   int found = 0;
-  for (const TensorInfo& w : weights) {
-    CAPTURE(w.name);
-    const auto a = together.of(w.name), b = apart.of(w.name);
+  for (const auto& [rows, cols] : weights) {
+    CAPTURE(rows.weight);
+    const auto a = together.of(rows), b = apart.of(rows);
     REQUIRE(bool(a) == bool(b));
     if (!a) continue;
     ++found;
     CHECK(a->factors() == b->factors());
-    const std::vector<float> ones(size_t(16 * w.cols), 1.0f);
+    const std::vector<float> ones(size_t(16 * cols), 1.0f);
     CHECK(a->lost(ones.data(), 16) == b->lost(ones.data(), 16));
   }
   CHECK(found > 0);
-  CHECK(!together.of("layer.1.gate"));  // the experts as a whole
+  CHECK(!together.of({"layer.1.gate"}));  // the experts as a whole
   std::set<std::vector<float>> factors;
   for (int64_t e = 0; e < experts; ++e) {
-    const auto gate = together.of(name_of_expert("layer.1.gate", e)),
-               up = together.of(name_of_expert("layer.1.up", e));
+    const auto gate = together.of({"layer.1.gate", e}), up = together.of({"layer.1.up", e});
     REQUIRE((gate && up));
     CHECK(gate->factors() == up->factors());
     factors.insert(gate->factors());
   }
   CHECK(factors.size() == size_t(experts));
-  CHECK(!together.of("token_embd"));  // the head
+  CHECK(!together.of({"token_embd"}));  // the head
 }
 
 TEST_CASE("gptq/a group runs the text through its own layers only") {
@@ -264,19 +261,19 @@ TEST_CASE("gptq/a group runs the text through its own layers only") {
   const int layers = int(engine->model().n_layers);
   REQUIRE(layers > 1);
   const CalibrationText text{"text", "", engine, tokens_for(*engine, kCalibrationWindow), 1};
-  std::vector<TensorInfo> weights;
+  std::vector<Feedbacks::Expected> weights;
   uint64_t largest = 0;
   for (int layer = 0; layer < layers; ++layer) {
     uint64_t bytes = 0;
     for (const Weight& w : engine->weights()->tensors)
       if (w.info.tiled() && w.info.cols % 32 == 0 && layer_of(w.info.name) == layer)
-        weights.push_back(w.info), bytes += Gram::bytes(w.info.cols);
+        weights.push_back({{w.info.name}, w.info.cols}), bytes += Gram::bytes(w.info.cols);
     largest = std::max(largest, bytes);
   }
   const auto layers_read = [&](uint64_t group_bytes) {
     Feedbacks feedbacks(text, 1, group_bytes);
     feedbacks.expect(weights);
-    for (const TensorInfo& w : weights) (void)feedbacks.of(w.name);
+    for (const auto& w : weights) (void)feedbacks.of(w.rows);
     return feedbacks.layers_read();
   };
   CHECK(layers_read(uint64_t(1) << 30) == layers);
