@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/conversation/call_reader.h"
+
 namespace chaski {
 
 void AnswerStream::push(std::string_view text) {
@@ -36,7 +38,7 @@ void AnswerStream::send_complete_calls() {
   if (mark == std::string::npos || mark < calls_end_) return;
   calls_end_ = mark + syntax_->ends.size();
   ToolAnswer read =
-      read_answer(*syntax_, tools_, std::string_view(all_).substr(0, calls_end_), ids_);
+      read_calls(*syntax_, tools_, std::string_view(all_).substr(0, calls_end_), ids_);
   send_calls(read.calls);
 }
 

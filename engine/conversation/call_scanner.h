@@ -1,8 +1,8 @@
 // Follows tool calls while they are generated, so that their arguments can be sent as they come.
 //
 // A call begins when the name of a known function and the first brace of its arguments are there,
-// in this order. What comes before is short. Every other spelling is left to read_answer(), which
-// reads whole answers; then the scanner stays silent.
+// in this order. What comes before is short. Every other spelling is left to read_calls(), which
+// reads whole answers (call_reader.h); then the scanner stays silent.
 #pragma once
 #include <string>
 #include <string_view>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/conversation/answer_rules.h"
+#include "engine/conversation/call_reader.h"
 #include "engine/conversation/channels.h"
 #include "ggml-like-tensor/base/error.h"
 
@@ -455,7 +456,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     std::rethrow_exception(fault);
   }
   if (syntax) {
-    ToolAnswer read = read_answer(*syntax, tools_.tools, answer.text, *ids);
+    ToolAnswer read = read_calls(*syntax, tools_.tools, answer.text, *ids);
     answer.content = std::move(read.content), answer.calls = std::move(read.calls);
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
     answer.cut_call = read.cut;

@@ -1,6 +1,7 @@
-// Functions that a model may call, in OpenAI's format, and the calls in an answer. The chat
+// Functions that a model may call, in OpenAI's format, and how its calls are spelled. The chat
 // template shows the functions to the model (own_template.h). Each model family spells calls in its
-// own way, which is recognised by marks in the template.
+// own way, which is recognised by marks in the template. call_reader.h reads the calls of an
+// answer.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +65,9 @@ class CallIds {
 
 // True if both texts are JSON of the same value.
 bool same_json(std::string_view a, std::string_view b);
+// The end of the JSON value at the start of the text; npos if it does not end, or is nested deeper
+// than recursive code can take. Only brackets are counted; the parser checks the rest.
+size_t end_of_json(std::string_view text);
 // True if the text is one JSON object and nothing else, nested at most 50 levels.
 bool is_json_object(std::string_view text);
 
@@ -77,25 +81,9 @@ struct ToolSyntax {
   bool name_first = false;                   // the name comes before the JSON
   bool can_be_forced = true;
 };
-// Whether an answer with this beginning may be a call without marks: JSON, also in a code block.
-// Nothing if more text is needed to decide.
-std::optional<bool> begins_bare_call(std::string_view answer);
 // Chosen by the text of a template; null: the spelling of calls is unknown.
 const ToolSyntax* tool_syntax(std::string_view chat_template);
 // For models whose template has none: <tool_call> around JSON, the spelling of most models.
 const ToolSyntax& common_tool_syntax();
-
-struct ToolAnswer {
-  std::string content;  // without the calls and the white space around them
-  std::vector<ToolCall> calls;
-  // A line for each damaged call, which stays in the content, and for each call of an unknown
-  // function, which stays among the calls.
-  std::vector<std::string> faults;
-  bool damaged = false;  // at least one call is
-  bool cut = false;      // the last call is, and reaches the end of the answer without its end mark
-};
-// `answer` contains its control tokens as text. Calls inside a thought are ignored.
-ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
-                       const CallIds& ids);
 
 }  // namespace chaski

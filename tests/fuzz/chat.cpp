@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/conversation/call_reader.h"
 #include "engine/conversation/chat_template.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/vocabularies.h"
@@ -54,7 +55,7 @@ void read_calls(std::string_view answer) {
   for (const char* mark :
        {"<tool_call>", "[ARGS]", "[TOOL_CALLS]", "<|tool_call|>", "<|start_header_id|>"}) {
     const ToolSyntax& syntax = *tool_syntax(mark);
-    const ToolAnswer read = read_answer(syntax, tools, answer, CallIds({}, 0));
+    const ToolAnswer read = read_calls(syntax, tools, answer, CallIds({}, 0));
     for (const ToolCall& call : read.calls) {
       expect(is_json_object(call.arguments), "arguments are an object");
       value_of_call(call);

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/conversation/call_reader.h"
 #include "engine/conversation/own_template.h"
-#include "engine/conversation/tools.h"
 #include "tests/kit/support.h"
 #include "tests/text/chat_kit.h"
 
@@ -118,10 +118,10 @@ TEST_CASE("chat: the calls in an answer, for each family") {
   const std::string deep =
       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": " + std::string(1'000'000, '[') +
       std::string(1'000'000, ']') + "}}</tool_call>";
-  CHECK(read_answer(*tool_syntax("<tool_call>"), tools, deep, kIds).damaged);
+  CHECK(read_calls(*tool_syntax("<tool_call>"), tools, deep, kIds).damaged);
   // Only the last call can be cut off.
   const auto cut = [&](const char* answer) {
-    const ToolAnswer read = read_answer(*tool_syntax("<tool_call>"), tools, answer, kIds);
+    const ToolAnswer read = read_calls(*tool_syntax("<tool_call>"), tools, answer, kIds);
     CHECK(read.damaged);
     return read.cut;
   };
@@ -134,7 +134,7 @@ TEST_CASE("chat: the calls in an answer, for each family") {
     const ToolSyntax* syntax = tool_syntax(c.mark);
     CHECK((syntax == nullptr) == (c.calls == std::string("-")));
     if (!syntax) continue;
-    const ToolAnswer answer = read_answer(*syntax, tools, c.answer, kIds);
+    const ToolAnswer answer = read_calls(*syntax, tools, c.answer, kIds);
     CHECK_EQ(calls_of(answer), std::string(c.calls));
     CHECK_EQ(answer.content, std::string(c.content));
     CHECK_EQ(answer.faults.empty(), *c.fault == '\0');
