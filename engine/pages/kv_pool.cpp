@@ -18,18 +18,20 @@ std::optional<int32_t> KvPool::try_take() {
     free_.push_back(int32_t(used));
     pages_.back().place = std::prev(free_.end());
   }
-  if (free_.empty() && !idle_.empty()) {
-    const int32_t oldest = idle_.front();
-    move(pages_[size_t(oldest)], idle_, free_);
-    drop(oldest);
-    ++evicted_;
-  }
+  if (free_.empty() && !idle_.empty()) evict_oldest();
   if (free_.empty()) return std::nullopt;
   const int32_t page = free_.back();
   Page& p = pages_[size_t(page)];
   move(p, free_, held_);
   p.references = 1;
   return page;
+}
+
+void KvPool::evict_oldest() {
+  const int32_t oldest = idle_.front();
+  move(pages_[size_t(oldest)], idle_, free_);
+  drop(oldest);
+  ++evicted_;
 }
 
 int32_t KvPool::take() {
