@@ -238,7 +238,8 @@ std::vector<TensorSlot> Slots::all() const {
       return slot;
     };
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
-    weight.weight = &s.member->weight, weight.projection = projection_of(s.gguf);
+    weight.weight = &s.member->weight;
+    weight.projection = s.projection.value_or(projection_of(s.gguf));
     weight.experts = s.experts, weight.chosen = s.chosen;
     weight.hf_less = s.hf_less, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;

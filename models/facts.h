@@ -244,8 +244,9 @@ constexpr bool keeps_format(Role r) {
 }
 
 // What a matmul of a layer computes, where llama.cpp's mixtures of formats distinguish it. It
-// follows from the slot's GGUF name, so that all architectures declare it alike.
-enum class Projection { other, keys, values, qkv, outputs, down };
+// follows from the slot's GGUF name, so that all architectures declare it alike. `small`, which
+// the slot says, is a weight whose format they do not change.
+enum class Projection { other, keys, values, qkv, outputs, down, small };
 
 // The position of our rows (of a vector: elements) in a file that orders them differently. In our
 // order rows are outputs, and in q and k the channels that rope rotates together are neighbours.
@@ -355,6 +356,7 @@ class Slots {
     Linear* member;
     Bias bias = Bias::none;
     Role role = Role::matmul;
+    std::optional<Projection> projection;  // none: by its GGUF name
     int64_t experts = 1, chosen = 1;
     bool is_optional = false;
     float hf_less = 0;
@@ -373,6 +375,7 @@ class Slots {
     Slot& in_gguf(std::string name, RowOrder order);
     Slot& with(Bias b);
     Slot& as(Role r);
+    Slot& small() { return projection = Projection::small, *this; }
     Slot& optional();
     // A vector: Hugging Face files store x for our x + `by`.
     Slot& less_in_hf(float by) { return hf_less = by, *this; }

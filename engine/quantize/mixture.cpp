@@ -113,20 +113,10 @@ Format of_layer(std::string_view mixture, Format base, Projection projection, co
     case Projection::outputs:
       return of_outputs(mixture, base, at);
     case Projection::other:
+    case Projection::small:
       return base;
   }
   return base;
-}
-
-// Small weights that llama-quantize leaves as they are: those of gemma3n, and the low ranks of
-// RWKV.
-bool is_left(std::string_view gguf) {
-  constexpr std::array kParts = {"altup",       "laurel",      "per_layer_model_proj",
-                                 "time_mix_w1", "time_mix_w2", "time_mix_decay_w",
-                                 "time_mix_a1", "time_mix_a2", "time_mix_v1",
-                                 "time_mix_v2", "time_mix_g1", "time_mix_g2"};
-  return std::ranges::any_of(kParts,
-                             [&](const char* part) { return gguf.find(part) != gguf.npos; });
 }
 
 // llama-quantize's format for a weight whose columns do not fill the blocks of another. stand_in()
@@ -243,7 +233,7 @@ std::optional<Recipe> recipe_of_mixture(std::string_view name, const WeightJobs&
     const TensorInfo& tensor = job.from();
     const bool makes_logits =
         job.slot.role == Role::head || (job.slot.role == Role::token_table && !head);
-    if (is_left(job.slot.gguf)) {
+    if (job.slot.projection == Projection::small) {
       recipe[tensor.name] = tensor.format;
       continue;
     }

@@ -105,7 +105,8 @@ class Gemma3n : public GemmaN {
         s.add(member, fmt::format("{}.{}", name, i), dim, dim)
             .in_hf(fmt::format("{}.{}", hf, i))
             .in_gguf(name, part(i * dim, others * dim))
-            .planes_in_gguf(others);
+            .planes_in_gguf(others)
+            .small();
       };
       add(projections[size_t(i)], "altup_proj", "altup_projections");
       add(unembed_projections[size_t(i)], "altup_unembd_proj", "altup_unembed_projections");
@@ -114,16 +115,19 @@ class Gemma3n : public GemmaN {
       Mixed& l = layers[size_t(i)];
       s.layer(i, "layers.");
       layer_slots(s, l, i);
-      s.add(l.router, "altup_router", streams, dim).in_hf("altup.modality_router");
+      s.add(l.router, "altup_router", streams, dim).in_hf("altup.modality_router").small();
       s.add(l.router_norm, "altup_router_norm", 1, dim).in_hf("altup.router_norm");
       s.add(l.predict, "altup_predict_coef", streams * streams, streams)
-          .in_hf("altup.prediction_coefs");
-      s.add(l.correct, "altup_correct_coef", streams, streams).in_hf("altup.correction_coefs");
+          .in_hf("altup.prediction_coefs")
+          .small();
+      s.add(l.correct, "altup_correct_coef", streams, streams)
+          .in_hf("altup.correction_coefs")
+          .small();
       s.add(l.correct_scale, "altup_correct_scale", 1, dim)
           .in_hf("altup.correct_output_scale")
           .bare_in_hf();
-      s.add(l.laurel_left, "laurel_l", laurel_rank, dim).in_hf("laurel.linear_left");
-      s.add(l.laurel_right, "laurel_r", dim, laurel_rank).in_hf("laurel.linear_right");
+      s.add(l.laurel_left, "laurel_l", laurel_rank, dim).in_hf("laurel.linear_left").small();
+      s.add(l.laurel_right, "laurel_r", dim, laurel_rank).in_hf("laurel.linear_right").small();
       s.add(l.laurel_norm, "laurel_post_norm", 1, dim).in_hf("laurel.post_laurel_norm");
     }
     head_slots(s);

@@ -44,10 +44,12 @@ class Rwkv6 : public Rwkv {
           .matrix_of(kParts)
           .shape_in_gguf({dim, 1, 1, kParts});
       s.add(part_of.down, "time_mix_w1" + end, mix_rank, dim)
-          .in_gguf("time_mix_w1", part(p * mix_rank, kParts * mix_rank));
+          .in_gguf("time_mix_w1", part(p * mix_rank, kParts * mix_rank))
+          .small();
       s.add(part_of.up, "time_mix_w2" + end, dim, mix_rank)
           .in_gguf("time_mix_w2", part(p * dim, kParts * dim))
-          .planes_in_gguf(kParts);
+          .planes_in_gguf(kParts)
+          .small();
       ++p;
     }
     s.add(m.gate, "time_mix_gate", dim, dim);

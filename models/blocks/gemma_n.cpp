@@ -126,7 +126,7 @@ void GemmaN::table_slots(Slots& s) {
       .in_hf("embed_tokens_per_layer")
       .rows_in_hf(own_vocab)
       .as(Role::lookup);
-  s.add(projection_, "per_layer_model_proj", all, dim).in_hf("per_layer_model_projection");
+  s.add(projection_, "per_layer_model_proj", all, dim).in_hf("per_layer_model_projection").small();
   s.add(projection_norm_, "per_layer_proj_norm", 1, own_width).in_hf("per_layer_projection_norm");
 }
 

@@ -73,8 +73,8 @@ void Rwkv::tensors(Slots& s) {
 
 void Rwkv::low_rank_slots(Slots& s, LowRank& w, const std::string& down, const std::string& up,
                           const std::string& added, int64_t rank, const std::string& hf) {
-  s.add(w.down, down, rank, dim).in_hf(hf + ".lora.0");
-  s.add(w.up, up, dim, rank).in_hf(hf + ".lora.2");
+  s.add(w.down, down, rank, dim).in_hf(hf + ".lora.0").small();
+  s.add(w.up, up, dim, rank).in_hf(hf + ".lora.2").small();
   if (!added.empty()) s.add(w.added, added, 1, dim).in_hf(hf + ".lora.2.bias").bare_in_hf();
 }
 
