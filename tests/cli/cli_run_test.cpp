@@ -35,9 +35,9 @@ TEST_CASE("cli/the same seed gives the same bytes with any number of threads") {
     CHECK(chaski_run(run_story({"--seed", "5", "-n", "60", "-t", threads})).out == text);
   CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
   // The text is long enough for drafting to begin.
-  const auto longer = [](const std::string& who) {
+  const auto longer = [](const std::string& drafter) {
     return chaski_run(
-        run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
+        run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", drafter}));
   };
   const Outcome draft = longer(kStory);
   CHECK(draft.out == longer("none").out);

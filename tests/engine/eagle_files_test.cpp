@@ -312,9 +312,9 @@ TEST_CASE("cli/a model's own folder has the layer that drafts for it") {
 TEST_CASE("cli/run drafts with an EAGLE head, and refuses a head of another model") {
   const TempFolder temp;
   write_head(temp.path, *Engine::open({}));
-  const auto run = [&](const std::string& who) {
+  const auto run = [&](const std::string& drafter) {
     return chaski_run({"run", "--device", "cpu", "-p", "Once upon a time", "-n", "200", "--temp",
-                       "0", "--ignore-end", "--answers", "2", "--seed", "3", "--draft", who});
+                       "0", "--ignore-end", "--answers", "2", "--seed", "3", "--draft", drafter});
   };
   const Outcome plain = run("none"), with = run(temp.path);
   CHECK_MESSAGE(with.status == 0, with.err);

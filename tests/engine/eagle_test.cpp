@@ -206,8 +206,8 @@ TEST_CASE("eagle: text is the same with it and without, greedy and sampled, alon
       if (std::count(all.begin(), all.end(), all[i]) >
           std::count(all.begin(), all.end(), all[usual]))
         usual = i;
-    const auto behind = target->session();
-    const auto row = behind->hidden(std::span(all).first(usual), 1);
+    const auto of_prefix = target->session();
+    const auto row = of_prefix->hidden(std::span(all).first(usual), 1);
     std::vector<float> bias;
     for (const float x : row) bias.push_back(3 * x);
     if (kind == HeadsKind::eagle3) bias.clear();

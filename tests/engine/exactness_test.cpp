@@ -327,8 +327,8 @@ TEST_CASE("exact: draws with a draft tree are the draws without a draft") {
           const auto next =
               std::find(draft.nodes.begin(), draft.nodes.end(), Draft::Node{drawn[n], i});
           if (next == draft.nodes.end()) break;
-          const bool beside = next - draft.nodes.begin() != i + 1;
-          i = int(next - draft.nodes.begin()), branches += beside;
+          const bool branches_off = next - draft.nodes.begin() != i + 1;
+          i = int(next - draft.nodes.begin()), branches += branches_off;
         }
         CHECK(n + 1 == drawn.size());
         got.insert(got.end(), drawn.begin(), drawn.end());

@@ -306,16 +306,16 @@ TEST_CASE("cli/heads draft for run, and other folders are refused") {
   const auto engine = Engine::open({});
   write_heads(temp.path, engine->hidden_size(), engine->vocab_size(),
               engine->tokenizer().encode_prompt("."));
-  const auto run = [&](const std::string& who, const std::string& more) {
+  const auto run = [&](const std::string& drafter, const std::string& more) {
     return chaski_run({"run", "--device", "cpu", "-p", "Once upon a time", "-n", "300", "--temp",
-                       "0", "--ignore-end", "-v", "--draft", who, more});
+                       "0", "--ignore-end", "-v", "--draft", drafter, more});
   };
   const Outcome plain = run("none", "-q"), with = run(temp.path, "-q");
   CHECK_MESSAGE(with.status == 0, with.err);
   CHECK(with.out == plain.out);
-  const auto few = [&](const std::string& form, const std::string& who) {
+  const auto few = [&](const std::string& form, const std::string& drafter) {
     return chaski_run(
-        {"run", "--device", "cpu", "-v", "-p", "Once", "-n", "4", "--draft", who, form});
+        {"run", "--device", "cpu", "-v", "-p", "Once", "-n", "4", "--draft", drafter, form});
   };
   const std::string early = "the text ended before their gain was known";
   for (const char* form : {"-n4", "--answers=2"})

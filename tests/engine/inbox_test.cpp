@@ -50,8 +50,7 @@ std::shared_ptr<Engine> on_two_threads(int context = 0) {
   return Engine::open(o);
 }
 
-TEST_CASE(
-    "inbox: requests of many threads have the text of each alone, also beside cancelled ones") {
+TEST_CASE("inbox: requests of many threads have the text of each alone, also with cancelled ones") {
   const auto engine = on_two_threads();
   constexpr int kThreads = 4, kEach = 6;
   std::vector<GenerateResult> alone;

@@ -179,9 +179,9 @@ TEST_CASE("prefix: with a sliding window, pages are shared as far as they still 
   const auto rest = session->reuse(std::span(t).first(200));
   CHECK(session->position() < 192);
   CHECK(same(want_of(std::span(t).first(200)), session->extend(rest)));
-  const auto beside = warm->session();
-  beside->reuse(t);
-  CHECK(beside->position() == 1792);
+  const auto second = warm->session();
+  second->reuse(t);
+  CHECK(second->position() == 1792);
 }
 
 TEST_CASE("prefix: snapshots of recurrent states are found, and give the bits of a cold start") {

@@ -293,18 +293,18 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
   for (const auto policy : {ContextPolicy::shift, ContextPolicy::sinks}) {
     o.context_policy = policy, o.keep = 7;
     struct Drop {
-      int dropped, before, behind;
+      int dropped, before, after;
     };
     std::vector<Drop> drops;
-    o.on_drop = [&](int dropped, int before, int behind) {
-      drops.push_back({dropped, before, behind});
+    o.on_drop = [&](int dropped, int before, int after) {
+      drops.push_back({dropped, before, after});
     };
     const auto shifted = generate(*engine->session(), prompt, o, kUnheard);
     CHECK(shifted.finish == Finish::length);
     CHECK(shifted.tokens.size() == 150);
     REQUIRE(drops.size() > 2);
     CHECK(drops[0].before == (policy == ContextPolicy::shift ? 7 : 4));
-    CHECK(drops[0].before + drops[0].behind + drops[0].dropped == 65);
+    CHECK(drops[0].before + drops[0].after + drops[0].dropped == 65);
     // Up to the first drop it is the text that stops at a full context. Then it is the text of a
     // run whose prompt is the kept half.
     CHECK(std::equal(stopped.tokens.begin(), stopped.tokens.end(), shifted.tokens.begin()));

@@ -115,8 +115,8 @@ TEST_CASE(
   CHECK(drafter->kind(twice) == 1);  // another text
   CHECK(drafter->propose(twice, {2}) == Draft::chain(std::vector<TokenId>{8, 1}));
   // Tokens after other matches are further candidates: of this end, and of a shorter one.
-  const std::vector<Draft::Node> beside{{8, -1}, {1, 0}, {9, -1}};
-  CHECK(drafter->propose(twice, {2, 1, 4}).nodes == beside);
+  const std::vector<Draft::Node> with_others{{8, -1}, {1, 0}, {9, -1}};
+  CHECK(drafter->propose(twice, {2, 1, 4}).nodes == with_others);
   const std::vector<TokenId> three{1, 2, 9, 1, 2, 8, 1, 2, 7, 1, 2};
   const std::vector<Draft::Node> latest_first{{7, -1}, {8, -1}, {9, -1}};
   CHECK(drafter->propose(three, {1, 1, 1}).nodes == latest_first);

@@ -209,10 +209,10 @@ TEST_CASE("grammar: drafters and other requests change nothing") {
     REQUIRE(want.finish == Finish::end);
     CHECK(json::accept(want.text));
     const auto drafter = ngram_drafter();
-    for (Drafter* who : {(Drafter*)nullptr, drafter.get()})
+    for (Drafter* used : {(Drafter*)nullptr, drafter.get()})
       for (const int k : {1, 4, 15}) {
         GenerateOptions with = plain;
-        with.drafter = who, with.draft_length = k;
+        with.drafter = used, with.draft_length = k;
         const auto got = generate(*engine->session(), prompt, with, [](std::string_view) {});
         CHECK(got.tokens == want.tokens);
         CHECK(got.text == want.text);
@@ -257,9 +257,9 @@ TEST_CASE("grammar: items of a list with uniqueItems differ, with drafts too") {
       CHECK_MESSAGE(list.size() >= 8, want.text);
       CHECK_MESSAGE(std::set<json>(list.begin(), list.end()).size() == list.size(), want.text);
       const auto drafter = ngram_drafter();
-      for (Drafter* who : {(Drafter*)nullptr, drafter.get()}) {
+      for (Drafter* used : {(Drafter*)nullptr, drafter.get()}) {
         GenerateOptions with = plain;
-        with.drafter = who, with.draft_length = 8;
+        with.drafter = used, with.draft_length = 8;
         const auto got = generate(*engine->session(), prompt, with, [](std::string_view) {});
         CHECK(got.tokens == want.tokens);
         CHECK(got.text == want.text);
