@@ -1,5 +1,5 @@
 // The facts are those of llama.cpp's ggml-common.h (iq2xxs_grid and the others), taken from the
-// gguf package: scripts/study/grids.py prints the strings. Each of the 6561 or 4096 tuples has a
+// gguf package: scripts/golden/grids.py prints the strings. Each of the 6561 or 4096 tuples has a
 // bit, six bits to a character, lowest first.
 #include "quant/gguf/grids.h"
 
