@@ -83,7 +83,8 @@ void GenerationFlags::declare_rest(Flags& flags) {
       .add("--draft", draft,
            "speculative decoding: the source of draft tokens, which do not change the text: " +
                drafter_help() + "; or none (default {}: ngram)")
-      .not_empty("auto, ngram, none, or a model file or folder")
+      .not_empty(
+          fmt::format("{}, or a model file or folder", fmt::join(drafter_words(), ", ")).c_str())
       .knows(drafter_words())
       .type("WHAT");
   flags.add("--draft-len", draft_length, "maximum number of draft tokens in a pass (default {})")

@@ -1,6 +1,7 @@
 // Speculative decoding: the ngram drafter, and the governor, which must not lose speed.
 #include <random>
 
+#include "engine/drafting/drafters.h"
 #include "engine/drafting/governor.h"
 #include "engine/drafting/suffix_automaton.h"
 #include "engine/grammar/regex.h"
@@ -370,28 +371,35 @@ TEST_CASE("speculation: without pages for branches a draft is a chain") {
   CHECK(session->branches(16) > 1);
 }
 
-TEST_CASE("speculation: a text does not depend on the ngram drafter, greedy and sampled") {
+TEST_CASE("speculation: a text does not depend on a drafter with a word, greedy and sampled") {
   const auto engine = Engine::open({});
   const std::string story = "Once upon a time there was a cat. Once upon a time there was a dog. ";
   const auto prompt = engine->tokenizer().encode_prompt(story + story);
-  for (const double temperature : {0.0, 0.8}) {
-    GenerateOptions plain;
-    plain.max_tokens = 120, plain.sampling.temperature = temperature, plain.sampling.seed = 3,
-    plain.ignore_end = true;
-    const auto want = generate(*engine->session(), prompt, plain, [](std::string_view) {});
+  const auto check = [&](const GenerateOptions& plain, const GenerateResult& want,
+                         const char* word) {
+    CAPTURE(word);
+    const NewDrafter drafters = open_drafter({word, engine, 1, {}});
     for (const bool governed : {false, true})
       for (const int k : {1, 4, 15}) {
-        const auto drafter = ngram_drafter();
+        const auto drafter = drafters(plain.sampling);
         Governor governor;
         GenerateOptions with = plain;
         with.drafter = drafter.get(), with.draft_length = k;
         with.governor = governed ? &governor : nullptr;
-        const auto got = generate(*engine->session(), prompt, with, [](std::string_view) {});
+        const auto got = generate(*engine->session(), prompt, with, kUnread);
         CHECK(got.tokens == want.tokens);
         CHECK(got.text == want.text);
         CHECK(got.accepted <= got.drafted);
         if (!governed) CHECK(got.accepted > 0);
       }
+  };
+  for (const double temperature : {0.0, 0.8}) {
+    GenerateOptions plain;
+    plain.max_tokens = 120, plain.sampling.temperature = temperature, plain.sampling.seed = 3,
+    plain.ignore_end = true;
+    const auto want = generate(*engine->session(), prompt, plain, kUnread);
+    for (const DrafterKind* kind : drafter_kinds())
+      if (kind->word) check(plain, want, kind->word);
   }
 }
 
