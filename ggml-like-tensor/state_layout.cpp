@@ -1,5 +1,7 @@
 #include "ggml-like-tensor/state_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
@@ -9,6 +11,16 @@ namespace chaski {
 namespace {
 
 constexpr size_t kBlockAlign = 64;
+
+// The values of --kv without blocks, such as "f32, f16 or f8".
+std::string formats_without_blocks() {
+  std::vector<std::string> names;
+  for (const KvType& type : kKvTypes)
+    if (info(type.format).block == 1) names.push_back(type.name);
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  return fmt::format("{} or {}", fmt::join(names, ", "), last);
+}
 
 }  // namespace
 
@@ -29,11 +41,10 @@ StateLayout::StateLayout(std::span<const State> states, Format format, bool by_p
       const KvLayout layout{format, s->heads, s->k_dim, s->v_dim, by_position, s->v_inside_k};
       // The values are a part of each block of channels that is rotated together.
       if (layout.v_inside_k && layout.blocks() && s->v_dim % 32 != 0)
-        fail(
-            Exit::usage,
-            "--kv is {}, expected f32, f16 or f8: this model's values are {} channels of its keys, "
-            "and not a multiple of 32",
-            info(format).name, s->v_dim);
+        fail(Exit::usage,
+             "--kv is {}, expected {}: this model's values are {} channels of its keys, and not a "
+             "multiple of 32",
+             info(format).name, formats_without_blocks(), s->v_dim);
       const int pool = pool_of(false, s->window, s->chunked);
       size_t& page_bytes = pools[size_t(pool)].page_bytes;
       paged[i] = {layout, pool, kPageGroup * page_bytes, 0, nullptr};

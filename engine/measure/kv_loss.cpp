@@ -10,6 +10,7 @@
 #include "engine/machine/cache_folder.h"
 #include "engine/measure/divergence.h"
 #include "engine/shelf/converted.h"
+#include "ggml-like-tensor/kv_formats.h"
 #include "ggml-like-tensor/ops/kv_saturation.h"
 
 namespace chaski {
@@ -36,6 +37,33 @@ ml of warm water, knead it for ten minutes, and let the dough rest until it has 
 )";
 constexpr int kTokens = 192;  // that are read; the second half is compared
 
+struct KvFacts {
+  Format format;
+  const char *help, *loss;  // kv_help(), kv_loss()
+  double most_loss;         // most_kv_loss()
+};
+
+// chaski eval -m M --kl M --kv FORMAT --base-kv f16 -f wiki.test.raw --chunks 2
+constexpr KvFacts kFacts[] = {
+    {Format::f32, "exact; twice the memory of f16", "", 0},
+    {Format::f16, "the default; answers hardly differ from f32", "", 0},
+    {Format::f8, "half the memory of f16: floats of 8 bits (e4m3) without a scale, up to 448",
+     ".0035 to .0080", .01},
+    {Format::q8,
+     "slightly more than half of f16: integers of 8 bits with scales; more precise than f8",
+     ".0001 to .0004", .001},
+    {Format::q4_0,
+     "slightly more than a quarter of f16: integers of 4 bits; answers differ, long texts fit",
+     ".011 to .045", .08},
+};
+
+constexpr const KvFacts* facts_of(Format format) {
+  return std::ranges::find(kFacts, format, &KvFacts::format);
+}
+static_assert(std::ranges::all_of(kKvTypes, [](const KvType& type) {
+  return facts_of(type.format) != std::end(kFacts);
+}));
+
 std::string place_of(const std::string& model, Format format) {
   const std::string name = kept_name("kv", model);
   return name.empty() ? "" : fmt::format("{}-{}", name, info(format).name);
@@ -43,32 +71,9 @@ std::string place_of(const std::string& model, Format format) {
 
 }  // namespace
 
-// chaski eval -m M --kl M --kv FORMAT --base-kv f16 -f wiki.test.raw --chunks 2
-std::string kv_loss(Format format) {
-  switch (format) {
-    case Format::f8:
-      return ".0035 to .0080";
-    case Format::q8:
-      return ".0001 to .0004";
-    case Format::q4_0:
-      return ".011 to .045";
-    default:
-      return "";
-  }
-}
-
-double most_kv_loss(Format format) {
-  switch (format) {
-    case Format::f8:
-      return .01;
-    case Format::q8:
-      return .001;
-    case Format::q4_0:
-      return .08;
-    default:
-      return 0;
-  }
-}
+std::string kv_help(Format format) { return facts_of(format)->help; }
+std::string kv_loss(Format format) { return facts_of(format)->loss; }
+double most_kv_loss(Format format) { return facts_of(format)->most_loss; }
 
 std::optional<KvLoss> kept_kv_loss(const std::string& model, Format format) {
   const std::string place = place_of(model, format);

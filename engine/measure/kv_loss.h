@@ -1,6 +1,6 @@
-// What a format of keys and values loses: as measured on known models, and with one model on a
-// short text. The second figure is stored in the cache folder, so it is measured once for each
-// model.
+// What a format of keys and values is for, and what it loses: as measured on known models, and with
+// one model on a short text. The second figure is stored in the cache folder, so it is measured
+// once for each model.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,6 +12,9 @@ namespace chaski {
 
 class Engine;
 struct Divergence;
+
+// One line for the help of --kv. `format` is one of kKvTypes, here and below.
+std::string kv_help(Format format);
 
 // The KL divergence of the predictions from those with f16, the smallest and the largest of the
 // models in docs/quantization.md, such as ".0001 to .0004"; empty for f32 and f16.

@@ -42,6 +42,9 @@ struct Avx2Lanes {
       return x;
     }
     static F load_f16(const uint16_t* p) { return _mm256_cvtph_ps(half(p)); }
+    static F load_bf16(const uint16_t* p) {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half(p)), 16));
+    }
     static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
     static F zero() { return _mm256_setzero_ps(); }
     static F add(F x, F y) { return _mm256_add_ps(x, y); }
@@ -56,15 +59,8 @@ struct Avx2Lanes {
   static F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static __m128i half(const uint16_t* p) { return _mm_loadu_si128((const __m128i*)p); }
-  static F load_f16(const uint16_t* p) {
-    return {_mm256_cvtph_ps(half(p)), _mm256_cvtph_ps(half(p + 8))};
-  }
-  static F load_bf16(const uint16_t* p) {
-    auto up = [](__m128i h) {
-      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-    };
-    return {up(half(p)), up(half(p + 8))};
-  }
+  static F load_f16(const uint16_t* p) { return {Half::load_f16(p), Half::load_f16(p + 8)}; }
+  static F load_bf16(const uint16_t* p) { return {Half::load_bf16(p), Half::load_bf16(p + 8)}; }
   static F load_f8(const uint8_t* p) {  // half.h
     const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
     const __m256i h =

@@ -55,14 +55,6 @@ constexpr Line kSpecial[] = {
     {"f32", "32 bits: lossless"},
 };
 
-constexpr Line kOfKv[] = {
-    {"f32", "exact; twice the memory of f16"},
-    {"f16", "the default; answers hardly differ from f32"},
-    {"f8", "half the memory of f16: floats of 8 bits (e4m3) without a scale, up to 448"},
-    {"q8", "slightly more than half: integers of 8 bits with scales; more precise than f8"},
-    {"q4_0", "slightly more than a quarter: integers of 4 bits; answers differ, long texts fit"},
-};
-
 constexpr Line kMixtures[] = {
     {"Q2_K", "Q2_K; Q3_K or Q4_K in attention values, outputs and ffn_down"},
     {"Q2_K_S", "Q2_K; Q4_K in the first ffn_down"},
@@ -159,10 +151,13 @@ Rows weight_formats(const std::vector<std::string>& names) {
 }
 
 Rows kv_formats(const std::vector<std::string>& names) {
-  Rows rows = rows_named(rows_of(kOfKv), names);
-  for (auto& [name, line] : rows)
-    if (const std::string loss = kv_loss(*format_named(name)); !loss.empty())
-      line += fmt::format("; KL divergence from f16 {}", loss);
+  Rows rows;
+  for (const std::string& name : names) {
+    const Format format = *format_named(name);
+    const std::string loss = kv_loss(format);
+    rows.emplace_back(name,
+                      kv_help(format) + (loss.empty() ? "" : "; KL divergence from f16 ") + loss);
+  }
   return rows;
 }
 

@@ -154,6 +154,10 @@ TEST_CASE("op: attention reads shared pages once, with the bits of each sequence
 TEST_CASE("op: values inside keys are stored once, with the same bits") {
   const Attention op{0, 20, {1, 72, 64, 300, true}, 0.1f};
   const Example<Attention> e{op, {{{21, 1440}}}, 21};
+  std::string others;
+  for (const KvType& t : kKvTypes)
+    if (info(t.format).block == 1) others += (others.empty() ? "" : ", ") + std::string(t.name);
+  others.replace(others.rfind(", "), 2, " or ");
   for (const KvType& t : kKvTypes) {
     CAPTURE(t.name);
     const std::vector<State> states{op.kv};
@@ -161,9 +165,9 @@ TEST_CASE("op: values inside keys are stored once, with the same bits") {
     const std::vector<State> odd{Paged{1, 72, 40, 0, true}};
     if (blocks)
       CHECK(error_of([&] { StateLayout(odd, t.format, false); }).what() ==
-            fmt::format("--kv is {}, expected f32, f16 or f8: this model's values are 40 channels "
-                        "of its keys, and not a multiple of 32",
-                        t.name));
+            fmt::format("--kv is {}, expected {}: this model's values are 40 channels of its keys, "
+                        "and not a multiple of 32",
+                        t.name, others));
     const StateLayout layout(states, t.format, false);
     CHECK(layout.page_bytes() == size_t(kPage) * row_bytes(t.format, blocks ? 96 : 72));
     expect_same_alone(op, *make_case(e, layout));
