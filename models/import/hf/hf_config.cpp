@@ -341,6 +341,7 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   const Json whole = read_json(folder + "/config.json");
   meta.origin = folder + "/config.json";
   HfConfig found;
+  if (whole.has("quantization_config")) found.quantization = whole["quantization_config"];
   found.of_text = whole.has("text_config");
   const Json config = found.of_text ? whole["text_config"] : whole;
   const Architecture& architecture =

@@ -1,9 +1,11 @@
 // config.json and generation_config.json of a Hugging Face folder, converted to metadata keys.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ggml-like-tensor/file/metadata.h"
+#include "models/import/json_file.h"
 
 namespace chaski {
 
@@ -18,13 +20,13 @@ struct HfConfig {
   bool of_text = false;  // the text part of a model that also reads images or sound
   bool tied = false;     // the config says that the head is the embedding table
   bool untied = false;   // the config says that it is not; false for both: the config does not say
-  int64_t vocab_size = 0;  // 0: not given
-  int64_t bos_id = -1;     // -1: not given
+  int64_t vocab_size = 0;            // 0: not given
+  int64_t bos_id = -1;               // -1: not given
+  std::optional<Json> quantization;  // the quantization_config
   std::vector<HfUnwanted> unwanted;
   std::vector<int64_t> eos_ids;  // of both files, config.json first
 };
 
-class Json;
 class Model;
 
 // Reads and checks the keys of a model that is not in the list of architectures (a draft head),

@@ -226,9 +226,9 @@ class Packed {
 
 }  // namespace
 
-std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<SafeTensor>& tensors) {
-  const Json config = read_json(folder + "/config.json")["quantization_config"];
-  if (!config.present()) return {};
+std::vector<PackedTensor> take_packed(const HfConfig& read, std::vector<SafeTensor>& tensors) {
+  if (!read.quantization) return {};
+  const Json& config = *read.quantization;
   const std::string name = config["quant_method"].str();
   if (name == "bitnet") return {};
   if (name == "bitsandbytes") return take_bitsandbytes(tensors);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "models/import/hf/hf_config.h"
 #include "models/import/hf/safetensors.h"
 #include "models/import/row_tensors.h"
 
@@ -29,9 +30,9 @@ struct PackedTensor {
   std::vector<float> order = {};
 };
 
-// Removes the packed weights of any method from `tensors` and returns them, if the folder's
-// config.json has a quantization_config. Throws Error(bad_file), with advice, for a method or
-// layout that no block format can represent.
-std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<SafeTensor>& tensors);
+// Removes the packed weights of any method from `tensors` and returns them, if the folder has a
+// quantization_config. Throws Error(bad_file), with advice, for a method or layout that no block
+// format can represent.
+std::vector<PackedTensor> take_packed(const HfConfig& read, std::vector<SafeTensor>& tensors);
 
 }  // namespace chaski

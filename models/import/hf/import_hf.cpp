@@ -65,7 +65,7 @@ class HfImport {
       drop_prefix(name, facts_.hf_prefix);
       return is_of_next_layer(t.name) || is_of_layer_from(name, "layers.", facts_.further_layers);
     });
-    for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
+    for (auto& tensor : take_packed(config_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);
     settle_numbers();
@@ -81,7 +81,7 @@ class HfImport {
     read_files();
     for (const SafeTensor& t : tensors_)
       if (t.format) expect_finite(t);
-    for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
+    for (auto& tensor : take_packed(config_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) take(tensor);
     stack_experts();
     for (const TensorSlot& slot : facts_.all())
