@@ -285,6 +285,8 @@ void AtomicFile::sync() {
     if (errno != EINTR) fail(Exit::io, "{}: cannot be written to disk: {}", path_, reason(errno));
 }
 
+void AtomicFile::drop_cached() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+
 void AtomicFile::commit() {
   sync();  // after this, close() has nothing to report
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)

@@ -45,7 +45,10 @@ class AtomicFile {
   const std::string& temporary() const { return temporary_; }
   // The reason why a temporary file was not continued; empty if it was or if there is none.
   const std::string& not_adopted() const { return not_adopted_; }
-  void sync();    // brings all bytes to disk
+  void sync();  // brings all bytes to disk
+  // Removes the synced bytes from the system's cache, so that the next reader gets them from the
+  // disk.
+  void drop_cached() const;
   void commit();  // sync, rename over `path`, sync the folder
 
  private:

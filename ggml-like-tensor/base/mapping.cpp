@@ -106,6 +106,10 @@ Mapping::~Mapping() {
 
 void Mapping::drop_pages() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
+void Mapping::prefer_huge_pages() const {
+  ::madvise(const_cast<std::byte*>(data_), size_, MADV_HUGEPAGE);
+}
+
 int Mapping::open_again() const {
   for (const int direct : {O_DIRECT, 0}) {
     Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | direct)};

@@ -110,11 +110,14 @@ void write_data(AtomicFile& file, const ModelSource& source, const std::vector<T
   });
 }
 
-// Reads back what was written, compares it with the data of the source, and fills in the tensors'
-// checksums. Pages are dropped as soon as they are read, so the memory used is that of some chunks.
+// Reads back from the disk what was written, compares it with the data of the source, and fills in
+// the tensors' checksums. Pages are dropped from this process as soon as they are read, so it uses
+// the memory of some chunks. The system caches the file in huge pages by this, which it does not do
+// for bytes that are written.
 void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
                const std::vector<uint64_t>& sums, int threads, std::vector<TableRow>& rows) {
   const auto mapping = Mapping::open(file.temporary());
+  mapping->prefer_huge_pages();
   const std::byte* data = mapping->bytes().data();
   for_each_job(rows.size(), threads, [&](size_t t) {
     TableRow& row = rows[t];
@@ -267,6 +270,7 @@ void write(const std::string& path, const ModelSource& source, const Metadata& m
   }
   write_data(file, source, rows, chunks, threads, progress, table ? &*table : nullptr, sums);
   file.sync();
+  file.drop_cached();
   read_back(path, file, chunks, sums, threads, rows);
   std::optional<Metadata> finished;
   if (finish) finish(finished.emplace(meta));

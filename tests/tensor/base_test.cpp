@@ -1,12 +1,16 @@
 // Errors, checked sizes, the cursor, mapping, and files that are complete or not there.
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -148,6 +152,51 @@ TEST_CASE("base/atomic_file: nothing under the name before commit, everything af
   }
   CHECK(read_file(tmp / "a") == std::string("headmid\0\0\0tail", 14));
   CHECK(files_in(tmp.path) == 1);
+}
+
+TEST_CASE("base/mapping: a file is mapped in huge pages if the system has them") {
+  const TempFolder tmp;
+  write_file(tmp / "a", "twelve bytes");
+  const auto mapping = Mapping::open(tmp / "a");
+  // VmFlags has "hg" after MADV_HUGEPAGE.
+  const auto advised = [&] {
+    std::ifstream maps("/proc/self/smaps");
+    const std::string begin = fmt::format("{:x}-", uintptr_t(mapping->bytes().data()));
+    bool found = false;
+    for (std::string line; std::getline(maps, line);) {
+      if (line.starts_with(begin)) found = true;
+      if (found && line.starts_with("VmFlags:")) return contains(line, " hg");
+    }
+    return false;
+  };
+  CHECK(!advised());
+  mapping->prefer_huge_pages();
+  if (fs::exists("/sys/kernel/mm/transparent_hugepage")) CHECK(advised());
+}
+
+TEST_CASE("base/atomic_file: synced bytes can be removed from the system's cache") {
+  const TempFolder tmp;
+  AtomicFile file(tmp / "a");
+  file.write(bytes("head"));
+  file.sync();
+  const auto cached = [&] {
+    const auto mapping = Mapping::open(file.temporary());
+    unsigned char pages[1] = {};
+    void* const data = const_cast<std::byte*>(mapping->bytes().data());
+    REQUIRE(::mincore(data, mapping->bytes().size(), pages) == 0);
+    return (pages[0] & 1) != 0;
+  };
+  struct statfs system;
+  REQUIRE(::statfs(tmp.path.c_str(), &system) == 0);
+  // tmpfs has no other place for its bytes.
+  if (system.f_type == TMPFS_MAGIC) {
+    std::fprintf(stderr, "SKIPPED: %s is on tmpfs\n", tmp.path.c_str());
+    return;
+  }
+  CHECK(cached());
+  file.drop_cached();
+  CHECK(!cached());
+  CHECK(read_file(file.temporary()) == "head");
 }
 
 TEST_CASE("base/atomic_file: without commit the old file stays") {
