@@ -317,6 +317,69 @@ TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rew
   }
 }
 
+TEST_CASE(
+    "cuda/engine: models with recurrent layers, whole or split: the CPU's logits within rounding, "
+    "and the same bits in chunks, one by one, forked, after rewinds and in a batch") {
+  Device device;
+  if (!device.available()) return;
+  for (const std::string& model :
+       {golden("models/mamba2"), golden("models/qwen35"), golden("models/rwkv7_small"),
+        golden("models/falcon_h1"), golden("models/granite_hybrid"), golden("models/plamo2")}) {
+    CAPTURE(model);
+    EngineOptions o;
+    o.model = model, o.device = "cpu", o.context = 64, o.sessions = 3;
+    const auto cpu = Engine::open(o);
+    const auto t = tokens_for(*cpu, 20);
+    const std::span<const TokenId> all = t;
+    const Logits want = logits_of(*cpu->session(), t, 3);
+    const Logits hidden = hidden_of(*cpu->session(), t, 3);
+    const int layers = cpu_layers(*cpu);
+    // The first layer of RWKV 7 gives its values to all others.
+    const bool share = model.ends_with("rwkv7_small");
+    for (int on_device = share ? layers : 1; on_device <= layers; ++on_device) {
+      CAPTURE(on_device);
+      o.device = "cuda", o.gpu_layers = on_device;
+      const auto e = Engine::open(o);
+      CHECK(cpu_layers(*e) == layers - on_device);
+      auto s = e->session(), other = e->session();
+      const Logits got = logits_of(*s, t, 3);
+      CHECK(error_of_logits(got, want) < 1e-4);
+      CHECK(error_of_logits(hidden_of(*e->session(), t, 3), hidden) < 1e-4);
+      // A chunk, decode steps, and a fork whose parent goes on with other tokens.
+      other->extend(all.first(9), 0);
+      for (const TokenId& token : all.subspan(9, 4)) other->extend({&token, 1}, 0);
+      auto fork = other->fork();
+      other->extend(std::vector<TokenId>(3, 5), 1);
+      CHECK(logits_of(*fork, all.subspan(13), 3) == got);
+      // A recurrent state goes back to its last snapshot, and the tokens after it are read again.
+      const size_t reached = size_t(other->rewind(13)), start = size_t(s->rewind(17));
+      const Extension together[] = {
+          {.session = other.get(), .tokens = all.subspan(reached), .wanted = 3},
+          {.session = s.get(), .tokens = all.subspan(start), .wanted = 3}};
+      const auto both = extend_all(together);
+      REQUIRE(both.size() == 2 * got.size());
+      CHECK(std::equal(got.begin(), got.end(), both.begin()));
+      CHECK(std::equal(got.begin(), got.end(), both.begin() + long(got.size())));
+    }
+  }
+}
+
+TEST_CASE("cuda/engine: a recurrent layer without a kernel: the CPU with a reason, or an error") {
+  Device device;
+  if (!device.available()) return;
+  const std::string reason = "cuda: there is no kernel for taylor_scan; use --device cpu";
+  EngineOptions o;
+  o.model = golden("models/based"), o.context = 64;
+  const Opened fallback(o);
+  CHECK(fallback.engine->device() == "cpu");
+  REQUIRE(!fallback.notices.empty());
+  CHECK(fallback.notices.back() == "on the CPU: " + reason);
+  o.device = "cuda";
+  const Error error = error_of([&] { Opened unused(o); });
+  CHECK(error.code == Exit::device);
+  CHECK(error.what() == reason);
+}
+
 TEST_CASE("cuda/engine: the bundled model's greedy story equals the CPU's") {
   Device device;
   if (!device.available()) return;
