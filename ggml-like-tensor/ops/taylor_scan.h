@@ -14,7 +14,9 @@
 // The tokens of a pass are computed one after another. So a token's bits are the same in a prompt,
 // in a batch and alone. The order of additions is that of the features; z^T f(q) has 16 partial
 // sums. Lanes are columns. A unit is 32 columns of a head, whose state of 153 * 128 bytes stays in
-// the nearest cache for all tokens of a pass.
+// the nearest cache for all tokens of a pass. A token costs 2 multiply-adds for each number of the
+// state. Chunks of 64 positions would cost as many, and 32 (dim + head_dim) for the products inside
+// of the chunk: 1.13 of the work at 16 channels and 64 columns.
 #pragma once
 #include <algorithm>
 

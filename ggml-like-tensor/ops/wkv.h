@@ -14,7 +14,10 @@
 // The tokens of a pass are computed one after another. So a token's bits are the same in a prompt,
 // in a batch and alone. The order of additions is that of the rows. Lanes are columns. A unit is 32
 // columns of a head, whose state of head_dim * 128 bytes stays in the nearest cache for all tokens
-// of a pass.
+// of a pass. A token of RWKV 6 costs 4 multiply-adds for each number of the state. Chunks of 64
+// positions would cost 2, and 64 head_dim for the products inside of the chunk: 0.75 of the work at
+// 64 x 64. But they divide keys by the decays of up to 64 tokens, which overflows where exp(w) is
+// above 1.4. A token of RWKV 7 costs 5, and in chunks 4 and 256 head_dim: 1.60 of the work.
 #pragma once
 #include <algorithm>
 

@@ -12,8 +12,8 @@
 //
 // Prompts are computed in the same way, because the order of additions, and so the bits, must be
 // those of decode steps. For a query, head and position that is 2 latent_rank + rope.dim multiply-
-// adds. With expanded keys and values it would be 2 head_dim: 320 instead of 1088 in DeepSeek's
-// models.
+// adds. With expanded keys and values it would be head_dim + value_dim. In DeepSeek's models that
+// is 192 + 128 = 320 instead of 1088.
 #pragma once
 #include "models/blocks/experts.h"
 
