@@ -22,6 +22,14 @@ def mamba2_layer(i, c):
             "ssm_out.weight": [c["dim"], inner]}
 
 
+def mamba_layer(i, c):
+    return {"attn_norm.weight": [c["dim"]], "ssm_in.weight": [2 * c["inner"], c["dim"]],
+            "ssm_conv1d.weight": [c["inner"], 4], "ssm_conv1d.bias": [c["inner"]],
+            "ssm_x.weight": [c["steps"] + 2 * c["states"], c["inner"]], "ssm_dt.weight": [c["inner"], c["steps"]],
+            "ssm_dt.bias": [c["inner"]], "ssm_a": [c["inner"], c["states"]], "ssm_d": [c["inner"]],
+            "ssm_out.weight": [c["dim"], c["inner"]]}
+
+
 def attention(c, gated=False):
     q, kv = c["heads"] * c["head_dim"], c["kv_heads"] * c["head_dim"]
     return {"attn_q.weight": [2 * q if gated else q, c["dim"]], "attn_k.weight": [kv, c["dim"]],
@@ -68,10 +76,14 @@ def granite_layer(i, c):
 
 # As in engine/passes/random_model.cpp.
 SHAPES = {
+    "mamba-1.4b": ("mamba", mamba_layer, dict(dim=2048, layers=48, ffn=0, vocab=50280, context=1 << 20, heads=0, inner=4096,
+                                              states=16, steps=128)),
     "mamba2-1.3b": ("mamba2", mamba2_layer, dict(dim=2048, layers=48, ffn=0, vocab=50288, context=1 << 20, heads=0,
                                                  inner=4096, states=128, steps=64, groups=1)),
     "qwen3.5-0.8b": ("qwen35", qwen35_layer, dict(dim=1024, layers=24, ffn=3584, vocab=248320, context=262144, heads=8,
                                                   kv_heads=2, head_dim=256, inner=2048, states=128, steps=16, groups=16)),
+    "qwen3.5-4b": ("qwen35", qwen35_layer, dict(dim=2560, layers=32, ffn=9216, vocab=248320, context=262144, heads=16,
+                                                kv_heads=4, head_dim=256, inner=4096, states=128, steps=32, groups=16)),
     "lfm2-1.2b": ("lfm2", lfm2_layer, dict(dim=2048, layers=16, ffn=8192, vocab=65536, context=128000, heads=32,
                                            kv_heads=8, head_dim=64, attends="0010010010101010")),
     "granite-4-h-tiny": ("granitehybrid", granite_layer,
@@ -97,7 +109,9 @@ def write_keys(w, arch, c):
         w.add_shortconv_l_cache(3)
     else:
         w.add_ssm_conv_kernel(4), w.add_ssm_inner_size(c["inner"]), w.add_ssm_state_size(c["states"])
-        w.add_ssm_time_step_rank(c["steps"]), w.add_ssm_group_count(c["groups"])
+        w.add_ssm_time_step_rank(c["steps"])
+    if "groups" in c:
+        w.add_ssm_group_count(c["groups"])
     if arch == "granitehybrid":
         w.add_expert_count(c["experts"]), w.add_expert_used_count(6), w.add_expert_shared_feed_forward_length(c["shared"])
         w.add_float32("granitehybrid.logit_scale", 1), w.add_float32("granitehybrid.embedding_scale", 1)
