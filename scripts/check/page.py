@@ -20,6 +20,7 @@ import time
 from browser import Browser
 from page_history import check_long_history
 from page_inputs import HOSTILE, STUB, TWO_MODELS, UNSTUB, conversation
+from page_keys import check_copied_link, check_keys
 
 DONE = ('return !document.querySelector(".message.running") && '
         'document.querySelector(".message.assistant:last-child .stats")?.textContent;')
@@ -241,6 +242,7 @@ class Check:
         b.press('p')
         b.wait('the link', 'return document.querySelector("#panel [readonly]").value;')
         link = b.run('return document.querySelector("#panel [readonly]").value;')
+        check_copied_link(self, link)
         b.click('#panel .primary')
         b.wait('the replay', 'return document.querySelector(".result.good, .result.bad");')
         self.that('The same' in b.text('.result'), f'replay: {b.text(".result")}')
@@ -440,6 +442,9 @@ class Check:
     def long_history(self):
         check_long_history(self)
 
+    def keys(self):
+        check_keys(self)
+
     def appearance(self):
         b = self.b
         b.run('document.activeElement.blur();')
@@ -493,7 +498,8 @@ class Check:
         self.b.requests()
         for part in [self.asking, self.typing, self.stopping, self.faults, self.thinking,
                      self.settings, self.replay, self.tokens, self.conversations, self.server,
-                     self.models, self.menus, self.hostile, self.long_history, self.appearance]:
+                     self.models, self.menus, self.hostile, self.long_history, self.keys,
+                     self.appearance]:
             print(part.__name__.replace('_', ' '))
             try:
                 part()
