@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks chaski serve with PyPI's langchain-openai package: langchain_client.py CHASKI [MODEL].
 
-Chat, streams, tools, structured output and the error of embeddings. Texts are compared with those of
-chaski chat. The server has a chat template that shows tools, so that the bundled model can call them.
+Chat, streams, tools, structured output, embeddings, errors and a timeout. Texts are compared with
+those of chaski chat. The server has a chat template that shows tools, so that the bundled model can call them.
 Skipped if the package is not installed.
 """
 import json
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-from client_inputs import QUESTION, TEMPLATE
+from client_inputs import (EMBEDDED, ENDLESS, QUESTION, TEMPLATE, TIMEOUT, embedding_server,
+                           expect_freed, expect_unit)
 
 try:
     import openai
@@ -79,7 +80,7 @@ def check_structure(chat):
             assert isinstance(answer["parsed"]["a"], bool), answer
 
 
-def check_embeddings(address):
+def check_refused_embeddings(address):
     embeddings = OpenAIEmbeddings(base_url=address + "/v1", api_key="none", model="story",
                                   check_embedding_ctx_length=False)
     try:
@@ -88,6 +89,24 @@ def check_embeddings(address):
         assert error.code == "unsupported_model", error
         return
     raise AssertionError("expected an error: the model makes no embeddings")
+
+
+def check_embeddings(address):
+    embeddings = OpenAIEmbeddings(base_url=address + "/v1", api_key="none", model="story",
+                                  check_embedding_ctx_length=False)
+    vectors = embeddings.embed_documents(EMBEDDED)
+    expect_unit(vectors)
+    assert embeddings.embed_query(EMBEDDED[1]) == vectors[1]
+
+
+def check_timeout(address):
+    chat = ChatOpenAI(base_url=address + "/v1", api_key="none", model="story", max_retries=0,
+                      max_tokens=1000000, timeout=TIMEOUT, extra_body=ENDLESS)
+    try:
+        chat.invoke(QUESTION)
+    except openai.APITimeoutError:
+        return expect_freed(address)
+    raise AssertionError("expected an error: the answer has no end")
 
 
 def main():
@@ -104,11 +123,15 @@ def main():
             check_chat(chat, template.name)
             check_tools(chat)
             check_structure(chat)
-            check_embeddings(address)
+            check_refused_embeddings(address)
         finally:
             server.terminate()
             server.wait()
-    print("langchain-openai: chat, streams, batch, tools, structured output and errors hold")
+    with embedding_server(CHASKI, MODEL) as address:
+        check_embeddings(address)
+        check_timeout(address)
+    print("langchain-openai: chat, streams, batch, tools, structured output, embeddings, errors and a "
+          "timeout hold")
 
 
 main()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks chaski serve with PyPI's ollama package: ollama_client.py CHASKI [MODEL].
 
-Chat, generation, streams, tools, lists of models and errors. Texts are compared with those of
-chaski chat and run. Tools are checked only if the model's chat template shows them. Skipped if the
+Chat, generation, streams, tools, lists of models, embeddings, errors and a timeout. Texts are
+compared with those of chaski chat and run. Tools are checked only if the model's chat template shows them. Skipped if the
 package is not installed.
 """
 import importlib.metadata
@@ -11,7 +11,10 @@ import subprocess
 import sys
 import time
 
+from client_inputs import EMBEDDED, ENDLESS, TIMEOUT, embedding_server, expect_freed, expect_unit
+
 try:
+    import httpx  # of ollama
     import ollama
 except ImportError:
     print("SKIPPED: ollama_client.py: the ollama package is not installed (pip install ollama)")
@@ -111,6 +114,25 @@ def check_errors(client, model):
     expect(501, "rm", lambda: client.delete(model))
 
 
+def check_embeddings(address):
+    client = ollama.Client(host=address)
+    answer = client.embed(model="story", input=EMBEDDED)
+    vectors = [list(vector) for vector in answer.embeddings]
+    expect_unit(vectors)
+    assert answer.prompt_eval_count > 10
+    assert list(client.embed(model="story", input=EMBEDDED[1]).embeddings[0]) == vectors[1]
+    assert list(client.embeddings(model="story", prompt=EMBEDDED[1]).embedding) == vectors[1]
+
+
+def check_timeout(address):
+    try:
+        ollama.Client(host=address, timeout=TIMEOUT).generate(
+            model="story", prompt="Once", raw=True, options={"num_predict": -1, **ENDLESS})
+    except httpx.TimeoutException:
+        return expect_freed(address)
+    raise AssertionError("expected an error: the answer has no end")
+
+
 def main():
     server = subprocess.Popen([CHASKI, "serve", "-m", MODEL, "--port", "0", "--no-log", "-q"],
                               stdout=subprocess.PIPE, text=True)
@@ -122,8 +144,12 @@ def main():
     finally:
         server.terminate()
         server.wait()
+    with embedding_server(CHASKI, MODEL) as address:
+        check_embeddings(address)
+        check_timeout(address)
     version = importlib.metadata.version("ollama")
-    print(f"ollama {version}: chat, generation, tools, lists of models and errors hold")
+    print(f"ollama {version}: chat, generation, tools, lists of models, embeddings, errors and a "
+          "timeout hold")
 
 
 main()

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Checks chaski serve with PyPI's openai package: openai_client.py CHASKI [MODEL].
 
-Chat, completions, streams, tools, responses and errors. Texts are compared with those of chaski chat
-and run. Tools are checked only if the model's chat template shows them. Skipped if the package is
+Chat, completions, streams, tools, responses, embeddings, errors and timeouts. Texts are compared with
+those of chaski chat and run. Tools are checked only if the model's chat template shows them. Skipped if the package is
 not installed.
 """
 import json
 import subprocess
 import sys
+from array import array
+
+from client_inputs import (EMBEDDED, ENDLESS, TIMEOUT, embedding_server, expect_freed, expect_unit,
+                           metric)
 
 try:
     import openai
@@ -136,6 +140,35 @@ def check_errors(client, model):
            code="unsupported_model")
 
 
+def check_embeddings(client):
+    # The package asks for base64 by itself, and decodes it.
+    answer = client.embeddings.create(model="story", input=EMBEDDED)
+    vectors = [one.embedding for one in answer.data]
+    expect_unit(vectors)
+    assert [one.index for one in answer.data] == [0, 1, 2] and answer.usage.prompt_tokens > 10
+    floats = client.embeddings.create(model="story", input=EMBEDDED[1], encoding_format="float")
+    assert list(array("f", floats.data[0].embedding)) == vectors[1]  # numbers of 32 bits
+
+
+def check_timeouts(client, address):
+    impatient = client.with_options(timeout=TIMEOUT, max_retries=0)
+    ended = metric(address, "chaski_gone_total")
+    for stream in (False, True):
+        try:
+            answer = impatient.completions.create(model="story", prompt="Once", max_tokens=1000000,
+                                                  seed=1, extra_body=ENDLESS, stream=stream)
+            if stream:  # its parts come in time, so that the client goes by itself
+                next(iter(answer))
+                answer.close()
+        except openai.APITimeoutError:
+            assert not stream
+        else:
+            assert stream, "expected an error: the answer has no end"
+        expect_freed(address)
+    assert metric(address, "chaski_gone_total") == ended + 1  # a stream had begun
+    assert impatient.completions.create(model="story", prompt="Once", max_tokens=2).choices[0].text
+
+
 def main():
     server = subprocess.Popen([CHASKI, "serve", "-m", MODEL, "--port", "0", "--no-log", "-q"],
                               stdout=subprocess.PIPE, text=True)
@@ -148,7 +181,12 @@ def main():
     finally:
         server.terminate()
         server.wait()
-    print(f"openai {openai.__version__}: chat, completions, tools, responses and errors hold")
+    with embedding_server(CHASKI, MODEL) as address:
+        client = OpenAI(base_url=address + "/v1", api_key="none", max_retries=10)
+        check_embeddings(client)
+        check_timeouts(client, address)
+    print(f"openai {openai.__version__}: chat, completions, tools, responses, embeddings, errors and "
+          "timeouts hold")
 
 
 main()
