@@ -58,8 +58,8 @@ class DiskCache {
 
   struct Facts {
     int64_t answer_hits = 0, answer_misses = 0;  // requests whose answer may be stored
-    int64_t prefix_hits = 0, prefix_misses = 0;  // requests that read a prefix from files, or whose
-                                                 // prefix of kAgain tokens had none
+    int64_t prefix_hits = 0, prefix_misses = 0;  // requests that read a prefix from files, or that
+                                                 // have more than kAgain tokens and found none
     int64_t prefix_tokens = 0;                   // read from files
     int64_t writes = 0, written_bytes = 0;       // files
     int64_t faults = 0;                          // of the disk, damaged files, and writes that

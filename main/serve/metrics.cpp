@@ -79,7 +79,7 @@ void put_cache(Writer& w, const CacheFigures& figures) {
   w.put("chaski_cache_prefix_hits_total", kCounter, "Prompts whose beginning came from files",
         c.prefix_hits);
   w.put("chaski_cache_prefix_misses_total", kCounter,
-        "Prompts of 64 tokens or more without a file of their beginning", c.prefix_misses);
+        "Prompts of more than 64 tokens without a file of their beginning", c.prefix_misses);
   w.put("chaski_cache_prefix_tokens_total", kCounter, "Prompt tokens whose pages came from files",
         c.prefix_tokens);
   w.put("chaski_cache_writes_total", kCounter, "Files written", c.writes);

@@ -245,3 +245,18 @@ TEST_CASE("serve/--cache: two servers share a folder") {
     CHECK(metric(*server, "chaski_cache_faults_total") == 0);
   }
 }
+
+TEST_CASE("serve/--cache: a miss is counted for prompts of more than 64 tokens") {
+  const TempFolder folder;
+  const Serving server(caching(folder.path));
+  const auto misses = [&](int tokens) {
+    const json prompt = std::vector<int>(size_t(tokens), 300 + tokens);
+    const HttpResponse response =
+        server.post("/v1/completions", {{"prompt", prompt}, {"max_tokens", 1}});
+    CHECK(response.json()["usage"]["prompt_tokens"] == tokens);
+    return metric(server, "chaski_cache_prefix_misses_total");
+  };
+  CHECK(misses(64) == 0);
+  CHECK(misses(65) == 1);
+  CHECK(contains(server.get("/metrics").body, "Prompts of more than 64 tokens without a file"));
+}
