@@ -123,6 +123,34 @@ TEST_CASE("systemd/a connection that came before the start is answered when the 
   CHECK(program.wait().status == 0);
 }
 
+TEST_CASE(
+    "systemd/each flag of serve.toml is one that serve has, and all-models offers the folder") {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "models");
+  std::filesystem::copy(kStory, folder / "models/tale.quipu");
+  std::string config;  // as a user changes it
+  int flags = 0;
+  for (std::string line : lines_of(read_file("scripts/package/systemd/serve.toml"))) {
+    const bool flag = line.starts_with("# ") && contains(line, " = ");
+    if (flag) line = line.substr(2), ++flags;
+    if (line.starts_with("model =")) line = "model = \"tale.quipu\"";
+    if (line.starts_with("api-keys =")) line = "api-keys = \"" + (folder / "keys") + "\"";
+    if (line.starts_with("port =")) line = "port = 0";
+    config += line + "\n";
+  }
+  CHECK(flags >= 7);
+  CHECK(contains(config, "\nall-models = true\n"));
+  write_file(folder / "keys", "key\n");
+  const OwnVariable file("CHASKI_CONFIG", write_file(folder / "serve.toml", config)),
+      models("CHASKI_MODELS", folder / "models"), home("HOME", folder / "home"),
+      cache("XDG_CACHE_HOME", folder / "cache"), hub("HF_HOME", folder / "hub"),
+      ollama("OLLAMA_MODELS", folder / "ollama");
+  std::filesystem::copy(kStory, folder / "models/second.quipu");
+  const Outcome outcome = chaski_run({"serve", "--check"});
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK_MESSAGE(contains(outcome.err, "2 models are offered: tale, second"), outcome.err);
+}
+
 TEST_CASE("systemd/its own tools find no fault in the units, and an exposure of at most 2 of 10") {
   if (std::system("command -v systemd-analyze >/dev/null") != 0)
     return (void)std::fprintf(stderr, "SKIPPED: systemd-analyze is not there\n");
