@@ -134,6 +134,24 @@ TEST_CASE("serve/a client that goes frees its request, streamed or not") {
   CHECK(first["choices"] == second["choices"]);
 }
 
+TEST_CASE("serve/a request head of more than 64 KB is refused, and the next request is answered") {
+  const auto with_head = [](size_t bytes) {
+    return story_server().get("/health", "X-Long: " + std::string(bytes, 'a') + "\r\n");
+  };
+  CHECK(with_head(60'000).status == 200);
+  for (const size_t bytes : {70'000, 1'000'000}) CHECK(with_head(bytes).status == 400);
+  CHECK(story_server().get("/" + std::string(70'000, 'a')).status == 400);
+  // The refusal closes its connection, so the rest of the head is no second request.
+  Client client(story_server().port());
+  client.put("GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(70'000, 'a'));
+  const HttpResponse refused = client.response();
+  CHECK(refused.status == 400);
+  CHECK(contains(refused.head, "Connection: close\r\n"));
+  client.put("\r\n\r\n" + request_text("GET", "/health"));
+  CHECK(!client.read_until("status"));
+  CHECK(story_server().get("/health").status == 200);
+}
+
 TEST_CASE("serve/hosts and origins of other sites are refused, and the message names the flag") {
   const auto from = [](const Serving& server, const std::string& host, const std::string& more) {
     return server.send("GET /health HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n");
