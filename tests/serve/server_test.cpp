@@ -134,6 +134,28 @@ TEST_CASE("serve/a client that goes frees its request, streamed or not") {
   CHECK(first["choices"] == second["choices"]);
 }
 
+TEST_CASE("serve/a client that goes inside a long prompt frees its pages at once") {
+  // A prompt of 150,000 tokens takes minutes; 2 s are room for a busy machine.
+  const Serving server({"--no-log", "--rope-scaling", "linear:512", "--ctx", "200000"});
+  std::string prompt;
+  for (int i = 0; i < 15'000; ++i) prompt += "Once upon a time there was a cat. ";
+  const auto pages = [&] { return metric(server, "chaski_pages_used"); };
+  for (const bool stream : {false, true}) {
+    Client client(server.port());
+    client.put(
+        request_text("POST", "/v1/completions",
+                     json{{"prompt", prompt}, {"max_tokens", 1}, {"stream", stream}}.dump()));
+    REQUIRE(soon([&] { return pages() > 0; }));
+    const json slot = server.get("/slots").json()[0];
+    CHECK(slot["n_prompt_tokens"] > 100'000);
+    CHECK(slot["n_prompt_tokens_processed"] < 50'000);
+    const auto start = std::chrono::steady_clock::now();
+    client.close();
+    CHECK(soon([&] { return pages() == 0; }));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+  }
+}
+
 TEST_CASE("serve/a request head of more than 64 KB is refused, and the next request is answered") {
   const auto with_head = [](size_t bytes) {
     return story_server().get("/health", "X-Long: " + std::string(bytes, 'a') + "\r\n");
