@@ -72,7 +72,7 @@ PromptPortion::Choice PromptPortion::next(int decoding, int reading, int most, b
                half = (1 + most_slowdown_) / 2 * step.value(),
                most_between = std::max(kMostBetween, kMostSteps * step.value()),
                between =
-                   std::max(one_reads, std::min(std::ldexp(step.value(), reading), most_between)),
+                   std::max(one_reads, std::min(std::ldexp(one_reads, reading - 1), most_between)),
                left = between - one_reads - alone_;
   const double known = seconds_of(alone_costs_, kFirst),
                least = known > 0 ? known : seconds_of(shared_costs_, kFirst);

@@ -9,13 +9,14 @@
 // forgotten, so that a portion which other load of the machine made small grows again. The model
 // changes the time of texts and never their bytes, so it may learn from a clock.
 //
-// While w requests wait for their first token, the time from one decode step to the next may be 2^w
-// steps, within kMostBetween and kMostSteps: the last of a group of requests waits for all prompts
-// before its own. A request that has already waited k times the time in which its prompt is read
-// between decode steps counts k more. A long prompt that is read alone never counts more than once.
-// Passes of prompts alone fill that time up to `most_slowdown` steps, which the pass with the step
-// takes. Where no such pass fits, the pass with the step takes all of it. Every pass that reads a
-// prompt is abandoned when a request is cancelled, so its pages are free within 100 ms.
+// While w requests wait for their first token, the time from one decode step to the next may be
+// `most_slowdown` * 2^(w - 1) steps, within kMostBetween and kMostSteps: the last of a group of
+// requests waits for all prompts before its own. A request that has already waited k times the time
+// in which its prompt is read between decode steps counts k more. A long prompt that is read alone
+// never counts more than once. Passes of prompts alone fill that time up to `most_slowdown` steps,
+// which the pass with the step takes. Where no such pass fits, the pass with the step takes all of
+// it. Every pass that reads a prompt is abandoned when a request is cancelled, so its pages are
+// free within 100 ms.
 #pragma once
 #include <array>
 #include <cstddef>

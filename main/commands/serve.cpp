@@ -29,6 +29,7 @@ namespace chaski {
 namespace {
 
 constexpr int kMostThreads = 256, kMostQueue = 100'000, kMostPort = 65535, kMostIdle = 86400;
+constexpr double kLargestSlowdown = 1000;
 // Sessions for which a device reserves memory. More requests share it.
 constexpr int kReservedSessions = 4;
 
@@ -63,6 +64,9 @@ void check(ServeFlags& flags) {
   ModelsOptions& models = flags.service.models;
   models.refuses_more = !flags.memory.empty();
   if (models.refuses_more) models.most_bytes = bytes_of("--models-memory", flags.memory);
+  if (!(models.most_slowdown >= 1 && models.most_slowdown <= kLargestSlowdown))
+    fail(Exit::usage, "--slowdown is {}, expected a number from 1 to {}", models.most_slowdown,
+         kLargestSlowdown);
   if (flags.keep.empty()) return;
   const std::optional<double> seconds = seconds_of(flags.keep);
   if (!seconds)
@@ -332,6 +336,12 @@ Action declare_serve(Flags parser) {
       .add("--queue", s.most_waiting,
            "most requests that wait; further ones get status 503 (default {})")
       .within(0, kMostQueue)
+      .type("N");
+  parser
+      .add(
+          "--slowdown", s.models.most_slowdown,
+          "while a prompt is read, the time between two tokens of other answers is at most N times "
+          "that without it; more for each further prompt that waits (default {})")
       .type("N");
   parser.add("--max-tokens", s.most_tokens, "most tokens of one answer (default: no limit)")
       .within(1, kMaxCount)

@@ -445,7 +445,7 @@ std::unique_ptr<Models::Open> Models::opened(Load& load) {
   open->served = entry.model.open(progress);
   open->served.name = entry.model.name, open->served.created = entry.created;
   open->reserved = load.need.value_or(0);
-  open->inbox = std::make_unique<Inbox>(open->served.model, 0, Inbox::kMostSlowdown, turns_);
+  open->inbox = std::make_unique<Inbox>(open->served.model, 0, options_.most_slowdown, turns_);
   Inbox& inbox = *open->inbox;
   if (hooks_.open_cache) open->cache = hooks_.open_cache(inbox);
   open->served.generate = [this, &inbox, cache = open->cache.get()](std::span<const TokenId> prompt,

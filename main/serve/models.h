@@ -47,8 +47,9 @@ struct ModelsOptions {
   uint64_t most_bytes = 0;  // of all open models; 0: no limit
   // Refuse a model that alone needs more than most_bytes. Otherwise it is opened, alone.
   bool refuses_more = true;
-  double keep = -1;       // as ModelWish::keep, for requests without it
-  bool any_name = false;  // an unknown name means the first model
+  double keep = -1;                             // as ModelWish::keep, for requests without it
+  bool any_name = false;                        // an unknown name means the first model
+  double most_slowdown = Inbox::kMostSlowdown;  // as in Inbox
 };
 
 // What happened to a model. `why`: the reason or the error.

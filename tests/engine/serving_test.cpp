@@ -291,6 +291,28 @@ TEST_CASE(
   CHECK(PromptPortion(0).next(4, 1, 300).prompt == 300);
 }
 
+TEST_CASE("serving: while one request reads, others wait at most as long as most_slowdown says") {
+  constexpr double kStep = 0.02, kToken = 0.001;  // seconds
+  for (const double slowdown : {1.0, 1.5, 2.0, 5.0, 40.0}) {
+    CAPTURE(slowdown);
+    PromptPortion portion(slowdown);
+    double since = 0, longest = 0;
+    int read = 0;
+    for (int i = 0; i < 200; ++i) {
+      const PromptPortion::Choice choice = portion.next(4, 1, 4096);
+      const double seconds = (choice.decodes ? kStep : 0) + kToken * choice.prompt;
+      portion.learn(choice.decodes ? 4 : 0, choice.prompt, seconds);
+      since += seconds;
+      if (i > 100) longest = std::max(longest, since), read = std::max(read, choice.prompt);
+      if (choice.decodes) since = 0;
+    }
+    const double least = kStep + PromptPortion::kLeast * kToken;
+    CHECK(longest <= std::max(slowdown * kStep, least) * 1.01);
+    CHECK(longest >= std::max(slowdown * kStep, least) * 0.7);
+    if (slowdown == 1) CHECK(read <= PromptPortion::kFirst);
+  }
+}
+
 TEST_CASE("serving: the more requests wait for a first token, the more of the time goes to them") {
   // The longest time between decode steps, and the share of the time without them.
   const auto measure = [&](double step, int waiting, double token = 0.001) {

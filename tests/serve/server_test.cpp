@@ -174,6 +174,40 @@ TEST_CASE("serve/a request head of more than 64 KB is refused, and the next requ
   CHECK(story_server().get("/health").status == 200);
 }
 
+TEST_CASE("serve/--slowdown decides how many tokens others get while a prompt is read") {
+  // A prompt that waits for one other answer. Returns how many parts of that answer come meanwhile.
+  const auto parts_meanwhile = [](const Serving& server, int seed) {
+    Client decoding(server.port());
+    decoding.put(long_request(true, seed));
+    REQUIRE(decoding.read_until("\"text\":"));
+    const auto drawn = [&] {
+      const json slots = server.get("/slots").json();  // empty until its first pass has ended
+      return slots.empty() ? 0 : slots[0]["n_decoded"].get<int>();
+    };
+    std::string prompt = std::to_string(seed);  // another one each time, which no prefix is of
+    for (int i = 0; i < 40; ++i) prompt += " There was a big red dog.";
+    REQUIRE(soon([&] { return drawn() > 20; }));
+    const int before = drawn();
+    const HttpResponse read =
+        server.post("/v1/completions", {{"prompt", prompt}, {"max_tokens", 1}});
+    CHECK(read.json()["usage"]["prompt_tokens"] > 250);
+    return drawn() - before;
+  };
+  // With 1, a portion has four tokens. The time of a pass is that of the machine, so that several
+  // tries are made.
+  const Serving steady({"--no-log", "--slowdown", "1"}), fast({"--no-log", "--slowdown", "1000"});
+  int most = 0, least = 1000;
+  for (int seed = 1; seed <= 6; ++seed) {
+    most = std::max(most, parts_meanwhile(steady, seed));
+    least = std::min(least, parts_meanwhile(fast, seed));
+  }
+  CHECK(most >= 40);
+  CHECK(least <= most / 2);
+  for (const char* wrong : {"0.5", "1001"})
+    check_one_line(chaski_run({"serve", "-m", kStory, "--slowdown", wrong}), 2,
+                   std::string("--slowdown is ") + wrong + ", expected a number from 1 to 1000");
+}
+
 TEST_CASE("serve/hosts and origins of other sites are refused, and the message names the flag") {
   const auto from = [](const Serving& server, const std::string& host, const std::string& more) {
     return server.send("GET /health HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n");
