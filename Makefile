@@ -421,7 +421,7 @@ FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fu
 FUZZ_SRC     := $(filter quant/% ggml-like-tensor/% models/% engine/text/% engine/grammar/% engine/sampling/% engine/conversation/%,$(filter-out ggml-like-tensor/cpu/%,$(SOURCES)))
 FUZZ_UNITS   := $(call units_of,$(FUZZ_SRC))
 # Of the API the files that read a body: the others need a model.
-FUZZ_OBJ     := $(patsubst %,build/fuzz/main/api/%.o,api_error fields settings openai_parts) $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
+FUZZ_OBJ     := $(patsubst %,build/fuzz/main/api/%.o,api_error fields settings openai_parts anthropic_request changing_lines ollama_request responses_request) $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
 fuzz:
 	FUZZ_CXX="$(FUZZ_CXX)" scripts/check/fuzz.sh $(FUZZ_TARGETS)
 fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)

@@ -196,6 +196,29 @@ void seed_bodies() {
        R"("mirostat_tau":5,"ban":["x"],"response_format":{"type":"json_schema","json_schema":)"
        R"({"name":"n","schema":{"type":"object"}}},"odd":{"n":[1,null]}})");
   seed("api", "grammar", R"({"grammar":"root ::= [a-z]+ \"x\"","n_predict":3,"ignore_eos":true})");
+  seed("api", "anthropic",
+       R"({"max_tokens":9,"system":[{"type":"text","text":"Be brief.\nToday's date: 2026-11-25",)"
+       R"("cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"Hi"},)"
+       R"({"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"s"},)"
+       R"({"type":"tool_use","id":"a","name":"f","input":{"n":1}}]},{"role":"user","content":)"
+       R"([{"type":"tool_result","tool_use_id":"a","is_error":true,"content":[{"type":"text",)"
+       R"("text":"1"}]}]}],"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":)"
+       R"({"type":"tool","name":"f","disable_parallel_tool_use":true},"thinking":{"type":)"
+       R"("enabled","budget_tokens":9},"stop_sequences":["a"],"output_config":{"format":{"type":)"
+       R"("json_schema","schema":{"type":"object"}},"effort":"low"},"stream":true})");
+  seed("api", "ollama",
+       R"({"messages":[{"role":"user","content":"Hi","images":[]}],"prompt":"Hi","system":"x",)"
+       R"("suffix":"","raw":false,"think":"low","format":{"type":"object"},"stream":false,)"
+       R"("options":{"num_ctx":512,"num_predict":-2,"num_gpu":1,"tfs_z":1,"seed":1,"stop":"a"},)"
+       R"("template":"","context":[],"logprobs":false,"keep_alive":"5m"})");
+  seed("api", "responses",
+       R"({"input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":)"
+       R"("Hi"}]},{"role":"user","content":"Hi"},{"type":"reasoning","content":[{"type":)"
+       R"("reasoning_text","text":"x"}],"summary":[]},{"type":"function_call","call_id":"a",)"
+       R"("name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":)"
+       R"("1"}],"instructions":"Be brief.","previous_response_id":"resp_1","text":{"format":)"
+       R"({"type":"json_schema","name":"n","schema":{"type":"object"}}},"reasoning":{"effort":)"
+       R"("high"},"truncation":"auto","top_logprobs":2,"max_output_tokens":9,"store":false})");
   seed("api", "regex", R"({"regex":"a{2,3}","logit_bias":[[1,false],[2,0.5]],"seed":1})");
 }
 
