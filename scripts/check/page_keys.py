@@ -1,4 +1,5 @@
-"""Part of page.py: the keys i, j, k, [, e, r, c and b, and each button that copies a text."""
+"""Part of page.py: the keys i, j, k, [, e, r, c and b, each button that copies a text, and buttons
+whose work the other parts do by keys."""
 from page_inputs import STUB, UNSTUB
 
 ANSWER = 'A *program*:\n\n```python\nprint(1)\n```\n'
@@ -119,6 +120,56 @@ def check_list(check):
     b.run(BLUR)
 
 
+def named(text, inside):
+    """A script that presses the first button with this text."""
+    return (f'[...document.querySelectorAll("{inside} button")]'
+            f'.find((at) => at.checkVisibility() && at.textContent === "{text}").click();')
+
+
+def check_buttons(check):
+    b = check.b
+    check.act('edit', 'user')
+    b.type('.editor textarea', ' or not')
+    b.run(named('Cancel', '.editor'))
+    check.that(b.count('.editor') == 0 and b.text('.question') == 'A program?!',
+               'Cancel ends an edit, and the question stays')
+    b.run('document.querySelector(".message.user [aria-label=\'Previous branch\']").click();')
+    first = b.text('.question')
+    b.run('document.querySelector(".message.user [aria-label=\'Next branch\']").click();')
+    check.that([first, b.text('.question')] == ['A program?', 'A program?!'],
+               'the arrows show the branches of a question')
+    b.run(STUB, [{'choices': [{'index': 0, 'delta': {'content': 'Half'}}]}], True, 200)
+    check.ask('Stop here', wait=False)
+    b.wait('the first word', 'return document.querySelector(".message:last-child .body > .text")'
+           '?.textContent === "Half";')
+    b.click('#send')
+    b.wait('the stop', 'return document.querySelector(".message:last-child .notes")'
+           '?.textContent.includes("Stopped");')
+    check.that(b.text('#send') != 'Stop', 'the button Stop stops')
+    b.run(STUB, [{'choices': [{'index': 0, 'delta': {'content': 'All'}}]}], False, 200)
+    count = b.count('.message')
+    b.type('#question', 'By the button')
+    b.click('#send')
+    b.until(lambda: b.count('.message') == count + 2)
+    check.that(b.count('.message') == count + 2, 'and Ask asks')
+    b.click('#settings')
+    b.type('#setting-temperature', '0.5')
+    b.type('#system', 'Be brief.')
+    b.run(named('Reset all', '#panel'))
+    check.that(b.run('return document.querySelector("#setting-temperature").value + '
+                     'document.querySelector("#system").value;') == '',
+               'Reset all empties the settings')
+    b.click('#settings')
+    check.that(not b.run('return document.querySelector("#panel").checkVisibility();'),
+               'a second press of Settings closes them')
+    b.click('#keys-button')
+    check.that(b.run('return document.querySelector("#help").open;'), 'the button ? lists the keys')
+    b.click('#help .primary')
+    before = b.text('#theme')
+    texts = [(b.click('#theme'), b.text('#theme'))[1] for _ in range(3)]
+    check.that(len(set(texts)) == 3 and texts[2] == before, f'the button of the theme: {texts}')
+
+
 def check_keys(check):
     b = check.b
     b.run(STUB, [{'choices': [{'index': 0, 'delta': {'content': ANSWER}}]}], False, 200)
@@ -128,4 +179,5 @@ def check_keys(check):
     check_walks(check)
     check_branches(check)
     check_list(check)
+    check_buttons(check)
     b.run(UNSTUB)
