@@ -1,10 +1,9 @@
 #include "ggml-like-tensor/state_layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 
 namespace chaski {
 
@@ -17,9 +16,7 @@ std::string formats_without_blocks() {
   std::vector<std::string> names;
   for (const KvType& type : kKvTypes)
     if (info(type.format).block == 1) names.push_back(type.name);
-  const std::string last = std::move(names.back());
-  names.pop_back();
-  return fmt::format("{} or {}", fmt::join(names, ", "), last);
+  return one_of(names);
 }
 
 }  // namespace

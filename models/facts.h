@@ -244,8 +244,8 @@ constexpr bool keeps_format(Role r) {
 }
 
 // What a matmul of a layer computes, where llama.cpp's mixtures of formats distinguish it. It
-// follows from the slot's GGUF name, so that all architectures declare it alike. `small`, which
-// the slot says, is a weight whose format they do not change.
+// follows from the slot's GGUF name, so that all architectures declare it alike. Only `small` is
+// declared by an architecture: llama-quantize leaves such a weight in its format.
 enum class Projection { other, keys, values, qkv, outputs, down, small };
 
 // The position of our rows (of a vector: elements) in a file that orders them differently. In our

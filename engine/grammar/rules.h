@@ -121,7 +121,7 @@ class Rules {
   // Adds all rules of a finished grammar and returns its root.
   Rule copy(const Rules& other);
   Part chain(Part first, Part second);
-  Part either(std::span<const Part> parts);       // without parts: no text fits
+  Part either(std::span<const Part> parts);       // without parts, it fits no text
   Part repeated(Part part, int least, int most);  // most may be kUnlimited
 
   static constexpr int kUnlimited = -1, kMostRepeats = 100'000;

@@ -81,7 +81,7 @@ class KvPool {
   void move(Page& page, std::list<int32_t>& from, std::list<int32_t>& to) {
     to.splice(to.end(), from, page.place);
   }
-  void evict_oldest();  // frees the least recently used idle page; there is one
+  void evict_oldest();  // frees the least recently used page of idle_, which is not empty
   // Drops the contents of a kept page.
   void drop(int32_t page);
 

@@ -30,7 +30,7 @@ class Pipeline {
 
   // The next pass. Plans are bound to the address of the batch.
   Batch batch;
-  std::span<const float> input_rows;  // (tokens, Model::row_columns)
+  std::span<const float> input_rows;  // (tokens, Model::row_columns), valid during the pass
   int max_batch = 0;                  // the most tokens of a batch
   Profile* profile = nullptr;         // if set, passes add their times to it
   // The rows of a pass of several batches (pass.cpp). Kept so that the next pass reuses the memory.

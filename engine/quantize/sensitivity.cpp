@@ -219,18 +219,20 @@ void measure_sensitivity(const CalibrationText& text, const WeightJobs& jobs,
   uint64_t done = measured.base_cost;
   ProbeWeight probe;
   std::vector<double> kl;
-  for (const auto& [number, begin, cost] : measured.all) {
-    const WeightJob& job = jobs[number];
-    done += cost;
+  for (const Measurement& m : measured.all) {
+    const WeightJob& job = jobs[m.job];
+    Weight& weight = changed->tensors[m.job];
+    ENSURE(weight.info.name == job.from().name, "the jobs are those of the text's model");
+    done += m.cost;
     if (!calibration.kl.count(job.slot.gguf)) {
-      if (at < begin) read(LayersRead{at, begin, &rows}), at = begin;
+      if (at < m.begin) read(LayersRead{at, m.begin, &rows}), at = m.begin;
       encode_probe(job, text.engine->path(), calibration, threads, probe);
       // The next read makes its plans for the exchanged weight, because those of the last one end
       // with it.
-      const Weight original = std::exchange(changed->tensors[number], probe.weight);
+      const Weight original = std::exchange(weight, probe.weight);
       kl.clear();
       score([&](int, std::span<const float> logits) { base.divergences(logits, kl.size(), kl); });
-      changed->tensors[number] = original;
+      weight = original;
       // Rounded as in the saved file, so that a run that reads the file chooses the same formats.
       calibration.kl[job.slot.gguf] =
           double(float(std::accumulate(kl.begin(), kl.end(), 0.0) / double(kl.size())));

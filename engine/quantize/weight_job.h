@@ -64,8 +64,8 @@ void add_inputs(WeightJobs& jobs, const Calibration& calibration, const std::str
 void choose_formats(WeightJobs& jobs, const QuantizeOptions& options, const std::string& file,
                     int threads);
 
-// Weights that can be rounded with feedback, in the order of the file. Each expert is one of its
-// own.
+// Weights that can be rounded with feedback, in the order of the file. Each expert is a
+// weight of its own.
 std::vector<Feedbacks::Expected> weights_with_feedback(const WeightJobs& jobs);
 
 }  // namespace chaski

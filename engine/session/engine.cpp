@@ -161,6 +161,17 @@ void expect_all_read(const Model& model, const std::string& path) {
            path, escaped(w->info.name));
 }
 
+// Weights that a token reads whole. Of the others it reads some rows or experts; there, a huge page
+// would bring megabytes from the disk for a few kilobytes.
+void prefer_huge_pages(const Model& model, const Mapping& file) {
+  const bool head = std::ranges::any_of(
+      model.weights, [](const Model::BoundWeight& w) { return w.role == Role::head; });
+  for (const Model::BoundWeight& w : model.weights)
+    if (w.role == Role::matmul || w.role == Role::heads || w.role == Role::head ||
+        (w.role == Role::token_table && !head))
+      file.prefer_huge_pages({w.weight->data, w.weight->info.bytes()});
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -221,10 +232,11 @@ void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOption
     pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
   ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
   open_pools(o);
-  if (o.link) return;
+  if (o.link) return;  // a rank needs only its rows in memory
   const CpuStage* const cpu = pipeline->cpu();
   const bool mapped = weights->mapping != nullptr,
              all_on_cpu = cpu && cpu->layers().count() == int(model->n_layers);
+  if (mapped) prefer_huge_pages(*model, *weights->mapping);
   if (uses_expert_memory(*model, mapped, cpu != nullptr, weights->path, o)) open_experts(o);
   if (may_stream(*model, mapped, all_on_cpu, weights->path, o)) open_stream(o);
 }

@@ -113,7 +113,8 @@ Session::Impl& Pass::impl(const Extension& extension) { return *extension.sessio
 Engine& Pass::checked_engine(std::span<const Extension> extensions) {
   ENSURE(!extensions.empty() && extensions[0].session, "there is something to extend");
   Engine& e = extensions[0].session->engine();
-  ENSURE(e.model().row_columns == 0 || extensions.size() == 1, "rows come from one place");
+  ENSURE(e.model().row_columns == 0 || extensions.size() == 1,
+         "a pass of a model that reads input rows has one extension");
   for (size_t i = 0; i < extensions.size(); ++i) {
     const Extension& p = extensions[i];
     ENSURE(&p.session->engine() == &e, "sessions of one engine");

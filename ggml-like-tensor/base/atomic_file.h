@@ -46,8 +46,8 @@ class AtomicFile {
   // The reason why a temporary file was not continued; empty if it was or if there is none.
   const std::string& not_adopted() const { return not_adopted_; }
   void sync();  // brings all bytes to disk
-  // Removes the synced bytes from the system's cache, so that the next reader gets them from the
-  // disk.
+  // Asks the system to remove the synced bytes from its cache, so that the next reader gets them
+  // from the disk. Some file systems ignore it.
   void drop_cached() const;
   void commit();  // sync, rename over `path`, sync the folder
 

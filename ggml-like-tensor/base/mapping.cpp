@@ -106,8 +106,9 @@ Mapping::~Mapping() {
 
 void Mapping::drop_pages() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
-void Mapping::prefer_huge_pages() const {
-  ::madvise(const_cast<std::byte*>(data_), size_, MADV_HUGEPAGE);
+void Mapping::prefer_huge_pages(std::span<const std::byte> part) const {
+  const size_t page = size_t(::sysconf(_SC_PAGESIZE)), before = size_t(part.data() - data_) % page;
+  ::madvise(const_cast<std::byte*>(part.data()) - before, part.size() + before, MADV_HUGEPAGE);
 }
 
 int Mapping::open_again() const {

@@ -21,10 +21,11 @@ class Mapping {
   // Removes the pages from this process's memory. Later reads get them from the system's cache. May
   // be called from any thread, also while others read.
   void drop_pages() const;
-  // Asks the system to cache and map the file in huge pages (2 MB). Linux does so for what it reads
-  // from now on if the file system has large folios (ext4 from 6.16 on, xfs, btrfs); parts that are
-  // cached already keep their pages.
-  void prefer_huge_pages() const;
+  // Asks the system to cache and map a part of the file in huge pages (2 MB). Linux does so for
+  // what it reads from now on if the file system has large folios (ext4 from 6.16 on, xfs, btrfs);
+  // parts that are cached already keep their pages. A read from the disk then brings megabytes, so
+  // this suits parts that are read whole.
+  void prefer_huge_pages(std::span<const std::byte> part) const;
   // A descriptor of the same file, for reads that bypass the system's cache if the file system
   // allows that (O_DIRECT). -1 if the file at path() cannot be opened or is another one by now.
   int open_again() const;

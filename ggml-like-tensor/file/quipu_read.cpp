@@ -250,7 +250,6 @@ bool is_quipu(const std::string& path) {
 
 std::shared_ptr<const Weights> open_quipu(const std::string& path) {
   const auto mapping = Mapping::open(path);
-  mapping->prefer_huge_pages();  // decoding reads nearly all of it for every token
   auto weights = weights_over(path, mapping->bytes());
   weights->storage = mapping, weights->state = mapping->state(), weights->mapping = mapping;
   return weights;

@@ -110,14 +110,14 @@ void write_data(AtomicFile& file, const ModelSource& source, const std::vector<T
   });
 }
 
-// Reads back from the disk what was written, compares it with the data of the source, and fills in
-// the tensors' checksums. Pages are dropped from this process as soon as they are read, so it uses
-// the memory of some chunks. The system caches the file in huge pages by this, which it does not do
-// for bytes that are written.
+// Reads back what was written, compares it with the data of the source, and fills in the tensors'
+// checksums. The bytes come from the disk if the file system dropped its copy. Pages are dropped
+// from this process as soon as they are read, so it uses the memory of some chunks. Linux caches
+// what this reads in huge pages, but not what was written in pieces of 1 MB.
 void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
                const std::vector<uint64_t>& sums, int threads, std::vector<TableRow>& rows) {
   const auto mapping = Mapping::open(file.temporary());
-  mapping->prefer_huge_pages();
+  mapping->prefer_huge_pages(mapping->bytes());
   const std::byte* data = mapping->bytes().data();
   for_each_job(rows.size(), threads, [&](size_t t) {
     TableRow& row = rows[t];

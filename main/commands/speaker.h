@@ -50,7 +50,7 @@ struct Speaker {
   Engine& engine() const { return *model->engine(); }
   const Tokenizer& tokenizer() const { return engine().tokenizer(); }
 
-  // generate(), or a stored answer. `options.rules` are compiled.
+  // A stored answer, or that of generate(). `options.rules` are compiled.
   GenerateResult answer(std::span<const TokenId> prompt, GenerateOptions options, const Sink& sink);
 
   GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,

@@ -1,5 +1,5 @@
-// The answers of --answer-cache for run and chat. Nothing in the folder costs an answer: what
-// cannot be read or written is a notice on stderr.
+// The answers of --answer-cache for run and chat. A file that cannot be read or written is reported
+// on stderr, and the answer is generated.
 #pragma once
 #include <functional>
 
@@ -11,8 +11,8 @@ class StoredAnswers {
  public:
   // If the folder cannot be used, the first answer says why.
   explicit StoredAnswers(const std::string& folder);
-  // The stored answer, whose text `sink` gets. If there is none, calls `generate` and stores its
-  // result. Always of the same engine.
+  // Returns the stored answer and passes its text to `sink`. If there is none, calls `generate` and
+  // stores its result. `engine` must be the same in every call.
   GenerateResult answer(Engine& engine, std::span<const TokenId> prompt,
                         const GenerateOptions& options, const Sink& sink,
                         const std::function<GenerateResult()>& generate);

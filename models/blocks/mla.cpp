@@ -24,7 +24,7 @@ void Mla::latent_keys(Keys& k) {
   k["rope_dim"].in_hf("qk_rope_head_dim").hf_otherwise(int64_t{64});
   const auto yarn = [this] { return rope.scaling == RopeScaling::yarn; };
   // GGUF stores a tenth of mscale_all_dim, and nothing of mscale. Programs that read GGUF take
-  // mscale to be equal, so the factor on cos and sin is 1.
+  // the same number for mscale, so the factor on cos and sin is 1.
   k.number(log_multiplier, "rope_log_multiplier")
       .in_gguf("rope.scaling.yarn_log_multiplier")
       .not_in_hf()

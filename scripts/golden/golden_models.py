@@ -365,6 +365,9 @@ def write_shelf_model(out, name):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if name in golden_shelf_gguf.CONVERTERS:
         golden_shelf_gguf.write(folder / "model.gguf", name, config, weights)
+    else:
+        (folder / "model.gguf").unlink(missing_ok=True)
+        print(f"{name}: no GGUF file, because golden_shelf_gguf.py has no converter")
     tokens = some_tokens(name, n_tokens, golden_shelf.text_of(config)["vocab_size"])
     write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
 

@@ -172,8 +172,10 @@ TEST_CASE("cli/completion: valid shell scripts with every flag of every command"
     return read_file(out);
   };
   CHECK(completed("chaski qu", 1) == "quantize\n");
-  for (const char* name : {"--top-k", "--top-p", "--top-n-sigma"})
-    CHECK(contains(completed("chaski run --top-", 2), name));
+  const std::string top = completed("chaski run --top-", 2);
+  for (const char* name : {"--top-k", "--top-p", "--top-n-sigma"}) CHECK(contains(top, name));
+  std::istringstream words(top);
+  for (std::string word; words >> word;) CHECK(word.starts_with("--top-"));
   CHECK(completed("chaski quantize --top-", 2) == "\n");
   // Values, also after "=", where bash splits words.
   const std::string kv = completed("chaski run --kv q", 3);

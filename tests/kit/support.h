@@ -1,6 +1,7 @@
 // What tests share: where the test data is, and a visible skip if it is not there.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -37,6 +38,19 @@ inline std::vector<std::string> golden_models() {
 inline bool have(const std::string& path) {
   if (std::filesystem::exists(path)) return true;
   std::fprintf(stderr, "SKIPPED: %s is not there\n", path.c_str());
+  return false;
+}
+
+// Whether madvise() asked for huge pages at an address: VmFlags has "hg" then.
+inline bool asked_for_huge_pages(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      found = uintptr_t(address) >= begin && uintptr_t(address) < end;
+    if (found && line.starts_with("VmFlags:")) return line.find(" hg") != line.npos;
+  }
   return false;
 }
 

@@ -2,6 +2,7 @@
 // poisoned with NaN, sentinels surround them, and work is cut into odd pieces. Results must be
 // bit-equal between instruction sets (HACKING.md, exactness).
 #include "ggml-like-tensor/backend.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "tests/kit/op_support.h"
 
 using namespace chaski;
@@ -154,10 +155,10 @@ TEST_CASE("op: attention reads shared pages once, with the bits of each sequence
 TEST_CASE("op: values inside keys are stored once, with the same bits") {
   const Attention op{0, 20, {1, 72, 64, 300, true}, 0.1f};
   const Example<Attention> e{op, {{{21, 1440}}}, 21};
-  std::string others;
+  std::vector<std::string> names;
   for (const KvType& t : kKvTypes)
-    if (info(t.format).block == 1) others += (others.empty() ? "" : ", ") + std::string(t.name);
-  others.replace(others.rfind(", "), 2, " or ");
+    if (info(t.format).block == 1) names.push_back(t.name);
+  const std::string others = one_of(names);
   for (const KvType& t : kKvTypes) {
     CAPTURE(t.name);
     const std::vector<State> states{op.kv};

@@ -25,7 +25,6 @@
 #include "models/import/import.h"
 #include "models/import/json_file.h"
 #include "models/import/row_tensors.h"
-#include "quant/half.h"
 
 namespace chaski {
 namespace {
