@@ -343,7 +343,9 @@ std::string first_model_of(const LoadTarget& target, const std::atomic<bool>* st
     for (const OrderedJson& model : list["data"])
       if (model.is_object() && model.contains("id") && model["id"].is_string())
         return model["id"].get<std::string>();
-  fail(Exit::io, "{}: lists no model (status {}), expected --model-name NAME", name, answer.status);
+  const std::string said = answer.status == 200 ? "" : words_of_refusal(body);
+  fail(Exit::io, "{}: lists no model (status {}{}{}), expected --model-name NAME", name,
+       answer.status, said.empty() ? "" : ": ", escaped(said));
 }
 
 LoadRun run_load(const LoadTarget& target, const Workload& workload, const LoadOptions& options,

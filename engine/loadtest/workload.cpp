@@ -85,7 +85,7 @@ Workload::Workload(const WorkloadOptions& options, const std::string& file, cons
       refuse(R"(has neither "prompt" (a text) nor "messages" (a list))");
     }
   }
-  if (lines_.empty() && number > 0)
+  if (lines_.empty() && (number > 0 || !name.empty()))
     fail(Exit::usage, "{}: has no prompt, expected one a line", name);
 }
 

@@ -150,13 +150,18 @@ Url read_url(const std::string& text, PlainHttp plain) {
   const Curl& c = curl();
   const std::unique_ptr<CURLU, decltype(c.url_cleanup)> url(c.url(), c.url_cleanup);
   if (!url) fail(Exit::memory, "not enough memory for libcurl");
+  const bool anywhere = plain == PlainHttp::anywhere;
+  const char* const expected = anywhere ? "http://HOST:PORT or https://HOST" : "https://HOST/FILE";
   if (c.url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
-    fail(Exit::usage, "{} is not a URL, expected https://HOST/FILE", without_query(text));
+    fail(Exit::usage, "{} is not a URL, expected {}", without_query(text), expected);
   const Url parts{part_of(url.get(), CURLUPART_SCHEME).value_or(""),
                   in_small_letters(part_of(url.get(), CURLUPART_HOST).value_or("")),
                   part_of(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT).value_or(""),
                   part_of(url.get(), CURLUPART_PATH, CURLU_URLDECODE).value_or("")};
-  const bool plain_is_allowed = plain == PlainHttp::anywhere || parts.is_this_machine();
+  if (anywhere && parts.scheme != "https" && parts.scheme != "http")
+    fail(Exit::usage, "{} begins with {}://, expected {}", without_query(text), parts.scheme,
+         expected);
+  const bool plain_is_allowed = anywhere || parts.is_this_machine();
   if (parts.scheme != "https" && !(parts.scheme == "http" && plain_is_allowed))
     fail(Exit::usage, "{} is not encrypted, expected https://", without_query(text));
   if (part_of(url.get(), CURLUPART_USER))

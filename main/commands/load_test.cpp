@@ -11,6 +11,7 @@
 
 #include "engine/loadtest/load_chart.h"
 #include "engine/loadtest/load_report.h"
+#include "engine/machine/temporaries.h"  // for AtomicFile
 #include "engine/text/ordered_json.h"
 #include "main/flags/commands.h"
 #include "main/flags/options.h"
@@ -224,6 +225,7 @@ int load_test(LoadTestFlags& flags) {
   complete(flags);
   const Workload workload(flags.words, flags.prompts.empty() ? "" : read_text(flags.prompts),
                           flags.prompts);
+  if (!flags.svg.empty()) AtomicFile{flags.svg};  // refuses now what cannot be written
   const Interruption interruption(Interruption::Scope::program);
   if (flags.target.model.empty())
     flags.target.model = first_model_of(flags.target, &interruption.requested());

@@ -426,7 +426,7 @@ TEST_CASE("load-test/flags that cannot be honoured are refused") {
   refused({"--api-key", "x"}, "CHASKI_API_KEY");
   check_one_line(chaski_run({"load-test", "http://127.0.0.1:1/v1/completions"}), 2,
                  "expected a path that ends with /chat/completions");
-  check_one_line(chaski_run({"load-test", "ftp://127.0.0.1:1"}), 2, "is not encrypted");
+  check_one_line(chaski_run({"load-test", "ftp://127.0.0.1:1"}), 2, "begins with ftp://, expected");
   check_one_line(chaski_run({"load-test", "http://127.0.0.1:1/?a=b"}), 2, "has a query");
 }
 
