@@ -51,7 +51,7 @@ struct Prompt {
 Prompt prompt_of(const RunFlags& flags) {
   if (!flags.generation.model.engine.model.empty()) return {flags.prompt.required(), ""};
   const std::optional<std::string> said = flags.prompt.read();
-  return said ? Prompt{*said, ""} : Prompt{kOpening, kOpening};
+  return said ? Prompt{*said, ""} : Prompt{kOpening, flags.json.any() ? "" : kOpening};
 }
 
 std::vector<TokenId> prompt_tokens(const Engine& engine, const RunFlags& flags,
@@ -134,8 +134,6 @@ Exit put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
       put_part(prompt.shown);
     }
   };
-  if (flags.json.lines && !best && !prompt.shown.empty())
-    for (size_t i = 0; i < size_t(n); ++i) put_text_event(i, prompt.shown);
   Answers all = answers_to(speaker, tokens, n, [&](size_t answer, std::string_view part) {
     if (flags.json.lines && !best) put_text_event(answer, part);
     if (flags.json.any() || best) return;
@@ -357,13 +355,14 @@ int run(RunFlags& flags) {
     speaker.options.on_token = [&](TokenId token, const LogProbabilities*) {
       so_far.tokens.push_back(token);
     };
+  bool begun = false;  // an error before the answer leaves standard output empty
   const Sink sink = [&](std::string_view part) {
+    if (!std::exchange(begun, true)) put(prompt.shown);
     if (flags.json.any()) so_far.text += part;
     if (flags.json.lines) put_text_event(0, part);
     if (!flags.json.any()) put_model_text(part);
   };
   const uint64_t seed = speaker.options.sampling.seed;
-  if (!prompt.shown.empty()) sink(prompt.shown);
   const auto start = std::chrono::steady_clock::now();
   const int cached = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
@@ -371,10 +370,10 @@ int run(RunFlags& flags) {
   try {
     result = speaker.answer(tokens, speaker.options, sink);
   } catch (const Error& error) {
-    if (flags.json.any() && error.code != Exit::io && so_far.text.size() > prompt.shown.size()) {
-      JsonValue begun = {{"answer", 1}};
-      begun.update(begun_json(speaker.engine(), so_far, seed));
-      flags.json.put_result(begun);
+    if (flags.json.any() && error.code != Exit::io && !so_far.text.empty()) {
+      JsonValue part = {{"answer", 1}};
+      part.update(begun_json(speaker.engine(), so_far, seed));
+      flags.json.put_result(part);
     }
     throw;
   }
@@ -385,6 +384,7 @@ int run(RunFlags& flags) {
     else
       result.known_tokens = int(speaker.session->common_prefix(tokens));
   }
+  if (!begun) put(prompt.shown);
   result.text.insert(0, prompt.shown);
   const double bandwidth = measured_bandwidth(speaker.engine(), result);
   if (flags.json.any())
