@@ -351,17 +351,23 @@ class BatchRun {
     put_notice(line);
   }
 
+  // "1 request", "2.75 requests"
+  static std::string mean_requests(const Scheduler::Totals& totals) {
+    const double mean = totals.passes > 0 ? double(totals.widths) / double(totals.passes) : 0;
+    const std::string number = fmt::format("{:.3g}", mean);
+    return number + (number == "1" ? " request" : " requests");
+  }
+
   void put_result() {
     inbox_.wait_until_idle();
     const Inbox::Facts facts = inbox_.facts();
     std::string line = counted(done_ - answered_before_, "line") + " answered";
     if (answered_before_ > 0) line += fmt::format(" after {} of an earlier run", answered_before_);
     line += fmt::format(
-        "; {} of prompts read, {} from the prefix cache; {} generated, {:.4g} tok/s, {:.3g} "
-        "requests a pass",
+        "; {} of prompts read, {} from the prefix cache; {} generated, {:.4g} tok/s, {} a pass",
         counted(uint64_t(facts.totals.prompt_tokens), "token"), facts.totals.prefix_tokens,
         counted(uint64_t(facts.counts.tokens), "token"), double(facts.counts.tokens) / seconds(),
-        facts.totals.passes > 0 ? double(facts.totals.widths) / double(facts.totals.passes) : 0);
+        mean_requests(facts.totals));
     if (failed_ > 0) line += fmt::format("; {} with an error", counted(failed_, "line"));
     put_summary(line);
   }
@@ -446,6 +452,7 @@ Action declare_batch(Flags parser) {
   parser.add_switch("--unordered", flags->unordered,
                     "write each result when it is ready, not in the order of the lines");
   flags->generation.declare(parser);
+  hide_grammar_flags(parser);
   declare_chat_template(parser, flags->chat_template);
   parser
       .add("--think", flags->think,

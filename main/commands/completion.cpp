@@ -40,7 +40,7 @@ std::string bash_values() {
   for (const Manual& command : manuals()) {
     std::string positional;
     for (const ListedFlag& flag : command.flags) {
-      if (flag.values.empty() && !flag.model) continue;
+      if (flag.help.empty() || (flag.values.empty() && !flag.model)) continue;
       const bool has_no_name = flag.names.empty();
       (has_no_name ? positional : cases) += fmt::format(
           "      {}) {} ;;\n",
@@ -57,7 +57,8 @@ std::string bash_flags() {
   for (const Manual& command : manuals()) {
     std::string names;
     for (const ListedFlag& flag : command.flags)
-      if (!flag.names.empty()) names += (names.empty() ? "" : " ") + flag.name();
+      if (!flag.names.empty() && !flag.help.empty())
+        names += (names.empty() ? "" : " ") + flag.name();
     cases += fmt::format("      {}) offers=\"{}\" ;;\n", command.command, names);
   }
   return cases;
@@ -133,6 +134,7 @@ std::string for_fish() {
     script += fmt::format("complete -c chaski -n __fish_use_subcommand -a {} -d {}\n",
                           command.command, fish_quoted(command.help));
     for (const ListedFlag& flag : command.flags) {
+      if (flag.help.empty()) continue;
       script +=
           fmt::format("complete -c chaski -n '__fish_seen_subcommand_from {}'", command.command);
       for (const std::string& name : flag.names)

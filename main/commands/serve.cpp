@@ -280,6 +280,7 @@ Action declare_serve(Flags parser) {
   auto flags = std::make_shared<ServeFlags>();
   ServiceOptions& s = flags->service;
   flags->generation.declare(parser, flags->models);
+  hide_grammar_flags(parser);
   declare_chat_template(parser, flags->chat_template);
   parser
       .add("--think", flags->think,
@@ -307,9 +308,10 @@ Action declare_serve(Flags parser) {
       .not_empty("a number of bytes")
       .type("SIZE");
   parser
-      .add("--keep-alive", flags->keep,
-           "how long a model stays loaded after its last request, such as 5m, unless the request "
-           "says it (default: until other models need its memory)")
+      .add(
+          "--keep-alive", flags->keep,
+          "how long a model stays loaded after its last request, such as 5m or forever, unless the "
+          "request says it (default: until other models need its memory)")
       .not_empty("a time")
       .type("TIME");
   parser.add_switch(

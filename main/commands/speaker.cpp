@@ -104,6 +104,10 @@ uint64_t draft_memory(const GenerationFlags& flags) {
   }
 }
 
+void hide_grammar_flags(Flags& flags) {
+  for (const char* name : {"--grammar", "--json-schema", "--regex"}) flags.named(name).help("");
+}
+
 void expect_no_grammar(const GenerationFlags& flags) {
   if (const std::string flag = flags.grammar_flag(); !flag.empty())
     fail(Exit::usage, "{} constrains one text, expected it as a field of each request", flag);
@@ -120,9 +124,11 @@ std::string served_name(const std::string& path) {
 
 std::string Speaker::drop_line(int dropped, int before, int after) const {
   return fmt::format(
-      "the context of {} tokens is full: {} tokens after the first {} are dropped, and the last {} "
-      "are read again",
-      engine().context_length(), dropped, before, after);
+      "the context of {} is full: {}{} dropped, and the last {} {} read again",
+      counted(uint64_t(engine().context_length()), "token"),
+      before > 0 ? counted(uint64_t(dropped), "token") + fmt::format(" after the first {}", before)
+                 : "the first " + counted(uint64_t(dropped), "token"),
+      dropped == 1 ? " is" : " are", after, after == 1 ? "is" : "are");
 }
 
 bool Speaker::is_stopped(const GenerateResult& result) const {

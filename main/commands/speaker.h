@@ -21,6 +21,8 @@ uint64_t draft_memory(const GenerationFlags& flags);
 // For commands that answer requests, each with its own settings: serve, batch.
 // Throws Error(usage) if a flag constrains all texts.
 void expect_no_grammar(const GenerationFlags& flags);
+// Leaves those flags out of the help.
+void hide_grammar_flags(Flags& flags);
 // The name by which requests ask for a model: of its file without the ending, or of its folder.
 std::string served_name(const std::string& path);
 

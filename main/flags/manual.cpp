@@ -21,19 +21,22 @@ constexpr const char* kSummary = "Runs, quantizes and inspects language models o
 
 using Row = std::pair<std::string, std::string>;
 
-const std::vector<Row> kExits = {{"0", "success"},
-                                 {"2", "wrong flag, command or config file"},
-                                 {"3", "damaged or unsupported model file"},
-                                 {"4", "not enough memory"},
-                                 {"5", "a file, the network or the disk failed"},
-                                 {"6", "the GPU failed or cannot be used"},
-                                 {"7", "the prompt is too long for the context"},
-                                 {"8", "the model computed NaN or infinity"},
-                                 {"9",
-                                  "the answer was cut off before it satisfied its grammar, "
-                                  "schema or expression, or before its tool call was complete"},
-                                 {"10", "chaski batch: some lines have an error in their result"},
-                                 {"130, 141, 143", "ended by SIGINT, SIGPIPE or SIGTERM"}};
+const std::vector<Row> kExits = {
+    {"0", "success"},
+    {"2", "wrong flag, command, config file, grammar, schema or recipe"},
+    {"3",
+     "damaged or unsupported model, or another malformed input: chat "
+     "template, tools, API keys, conversation, measurements, KV cache"},
+    {"4", "not enough memory"},
+    {"5", "a file, the network or the disk failed"},
+    {"6", "the GPU failed or cannot be used"},
+    {"7", "the prompt is too long for the context"},
+    {"8", "the model computed NaN or infinity"},
+    {"9",
+     "the answer was cut off before it satisfied its grammar, "
+     "schema or expression, or before its tool call was complete"},
+    {"10", "chaski batch: some lines have an error in their result"},
+    {"130, 141, 143", "ended by SIGINT, SIGPIPE or SIGTERM"}};
 
 constexpr const char* kAboutFormats =
     "Weight formats of chaski quantize, with their bits per weight. The first six suffice for most "
@@ -51,11 +54,13 @@ std::string title(const ListedFlag& flag) {
   return flag.value.empty() ? names : names + " " + flag.value;
 }
 
-// The flags under a heading; "" for flags without one.
+// The flags under a heading; "" for flags without one. A flag without help is not listed: the
+// command refuses it and says why.
 std::vector<Row> rows_of(const Manual& command, const std::string& heading) {
   std::vector<Row> rows;
   for (const ListedFlag& flag : command.flags)
-    if (!flag.names.empty() && flag.heading == heading) rows.emplace_back(title(flag), flag.help);
+    if (!flag.names.empty() && !flag.help.empty() && flag.heading == heading)
+      rows.emplace_back(title(flag), flag.help);
   return rows;
 }
 
