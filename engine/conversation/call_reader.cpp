@@ -160,7 +160,7 @@ class CallReader {
   bool add(const std::string& name, const OrderedJson& arguments) {
     const auto& known = tools_.names();
     if (std::find(known.begin(), known.end(), name) == known.end())
-      out_.faults.push_back(fmt::format("the model calls the unknown function \"{}\", expected {}",
+      out_.faults.push_back(fmt::format("the model calls the unknown function {}, expected {}",
                                         escaped(name), expected_names(name, known)));
     out_.calls.push_back({ids_.of(out_.calls.size()), name, written(arguments)});
     return true;

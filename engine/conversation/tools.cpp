@@ -128,7 +128,9 @@ Tools Tools::parse(const std::string& file, const std::string& text) {
   if (!list.is_array() || list.size() == 0) list.wrong("a list of functions, at least one");
   list.each([&](const Json& tool) {
     if (tool.has("type") && tool["type"].str() != "function") tool["type"].wrong("\"function\"");
-    const Json function = tool.has("function") ? tool["function"] : tool;
+    // {"type": "function"} without the rest: the inner object is missing, not its name.
+    const bool wrapped = tool.has("function") || (tool.has("type") && !tool.has("name"));
+    const Json function = wrapped ? tool["function"] : tool;
     const std::string name = function["name"].str();
     if (name.empty()) function["name"].wrong("a name");
     if (std::find(out.names_.begin(), out.names_.end(), name) != out.names_.end())

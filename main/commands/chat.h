@@ -145,6 +145,7 @@ class Chat {
   void change_settings(const Settings& changes, Typed where = Typed::here);
   void put_other_model(const std::string& saved, const std::string& path) const;
   void take_settings(Settings saved, const std::string& path);
+  void put_reset_settings(const Settings& saved) const;
   void forget_settings();
   void show_settings();
   void show(const std::string&);

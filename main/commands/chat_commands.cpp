@@ -174,7 +174,7 @@ void Chat::help(const std::string&) {
 void Chat::set_system(const std::string& text) {
   if (text.empty())
     return conversation_.has_system()
-               ? put_transcript({"", conversation_.system()}, std::string::npos, put_note)
+               ? put_transcript({"", conversation_.system()}, std::string::npos, ShownAs::note)
                : put_note("there is no system message");
   const bool removes = text == "\"\"";
   put_utf8_note("the system message", text, speaker_.tokenizer());
@@ -248,7 +248,7 @@ void Chat::edit_in_editor(const std::string& question) {
   if (text == question) return put_note("the question is unchanged: its answer stays");
   if (text.find_first_not_of(" \t\n") == std::string::npos)
     return put_note("the new question is empty: the old one and its answer stay");
-  put_transcript({"user", text}, kLinesShown, put_state);
+  put_transcript({"user", text}, kLinesShown, ShownAs::state);
   const std::string line = editor_.line_of(text);
   editor_.remember(line);
   ask({.text = text, .typed = line}, Cause::edit);
@@ -297,7 +297,7 @@ void Chat::put_queued_files() const {
 void Chat::history(const std::string&) {
   const std::vector<ChatMessage> all = conversation_.all_messages();
   if (all.empty()) fail(Exit::usage, "there is no message yet");
-  for (const ChatMessage& message : all) put_transcript(message, std::string::npos, put_note);
+  for (const ChatMessage& message : all) put_transcript(message, std::string::npos, ShownAs::note);
   if (const size_t dropped = all.size() - conversation_.messages().size(); dropped > 0)
     put_note(fmt::format("{} of these are no longer in the context", dropped));
 }
@@ -310,7 +310,7 @@ void Chat::show_last_turns() {
     if (all[--first].role == "user") ++turns;
   if (first > 0)
     put_state(fmt::format("... {} before: /history shows all", counted(first, "message")));
-  for (size_t i = first; i < all.size(); ++i) put_transcript(all[i], kLinesShown, put_state);
+  for (size_t i = first; i < all.size(); ++i) put_transcript(all[i], kLinesShown, ShownAs::state);
 }
 
 void Chat::copy(const std::string&) {
@@ -388,6 +388,7 @@ void Chat::load(const std::string& path) {
     put_notice(path +
                " has tool calls: without --tools FILE the model is shown no functions, and "
                "calls in its answers stay text");
+  put_reset_settings(saved.settings);
   forget_settings();  // of the conversation before
   take_settings(saved.settings, path);
   const std::string states = states_file(path);

@@ -230,6 +230,15 @@ void Chat::take_settings(Settings saved, const std::string& path) {
   if (!taken.empty()) put_state("settings of the file: " + text_of(taken));
 }
 
+// Names the settings of /set that /load takes back, because the file does not have them.
+void Chat::put_reset_settings(const Settings& saved) const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : changed_)
+    if (!saved.contains(name)) names.push_back(name);
+  if (!names.empty())
+    put_note(fmt::format("set back, because the file does not set it: {}", fmt::join(names, ", ")));
+}
+
 // Takes the changes of /set back.
 void Chat::forget_settings() {
   if (changed_.empty()) return;

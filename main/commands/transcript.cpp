@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "main/terminal/output.h"
+#include "main/terminal/wrapped.h"
 
 namespace chaski {
 
@@ -15,7 +16,9 @@ std::string without_tabs(std::string_view line) {
   return out;
 }
 
-void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(std::string_view)) {
+void put_transcript(const ChatMessage& message, size_t most_lines, ShownAs shown) {
+  const auto show = shown == ShownAs::note ? put_note : put_state;
+  const auto show_whole = shown == ShownAs::note ? put_whole_note : put_whole_state;
   std::string text = message.role == "user"     ? "> "
                      : message.role == "system" ? "system: "
                      : message.role == "tool"   ? message.name + " returns> "
@@ -23,9 +26,13 @@ void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(
   text += message.content;
   const bool empty = text.empty() && !message.calls.empty();
   size_t lines = 0;
+  bool code = false;  // between lines that begin with ```
   for (size_t at = 0, end; at <= text.size() && !empty; at = end + 1) {
     end = std::min(text.find('\n', at), text.size());
-    if (lines++ < most_lines) show(without_tabs(std::string_view(text).substr(at, end - at)));
+    const std::string line = without_tabs(std::string_view(text).substr(at, end - at));
+    const bool fence = line.starts_with("```");
+    if (lines++ < most_lines) (code || fence ? show_whole : show)(line);
+    code ^= fence;
   }
   if (lines > most_lines) show(fmt::format("... {} more", counted(lines - most_lines, "line")));
   for (const ToolCall& call : message.calls)

@@ -13,6 +13,7 @@ std::string without_tabs(std::string_view line);
 
 // Calls `show` for each line of a message, at most `most_lines` lines of its text. An empty line
 // follows an answer.
-void put_transcript(const ChatMessage& message, size_t most_lines, void (*show)(std::string_view));
+enum class ShownAs { note, state };
+void put_transcript(const ChatMessage& message, size_t most_lines, ShownAs shown);
 
 }  // namespace chaski

@@ -17,6 +17,7 @@
 #include "engine/machine/temporaries.h"
 #include "main/terminal/output.h"
 #include "main/terminal/signals.h"
+#include "main/terminal/wrapped.h"
 
 namespace chaski {
 
@@ -115,7 +116,7 @@ void set_parting_line(const PartingLine& given) {
   // On a terminal the line replaces a progress bar.
   const std::string front = stderr_is_terminal() ? "\r\033[K" : "";
   const auto whole = [&](const std::string& text) {
-    return text.empty() ? "" : front + "chaski: note: " + escaped(text) + "\n";
+    return text.empty() ? "" : front + wrapped_for_stderr("chaski: note: " + text) + "\n";
   };
   copy_into(next.file, given.file);
   copy_into(next.if_there, whole(given.if_there));

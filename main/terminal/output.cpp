@@ -15,6 +15,7 @@
 #include "engine/passes/mpi_link.h"
 #include "engine/session/engine.h"
 #include "main/terminal/base64.h"
+#include "main/terminal/wrapped.h"
 
 namespace chaski {
 
@@ -68,15 +69,16 @@ void put_line(const std::string& line) {
   (void)write_all(STDERR_FILENO, first + line + "\n");
 }
 
-// On a terminal, breaks the line between words. Lines with a command stay whole, so that they can
-// be copied.
-void put_message(const std::string& line) {
-  const bool command = line.find('"') != line.npos || line.find("chaski ") != line.npos;
-  if (command || !stderr_is_terminal() || !terminal_obeys()) return put_line(escaped(line));
+std::string broken_between_words(const std::string& line) {
+  if (!stderr_is_terminal() || !terminal_obeys()) return escaped(line);
   std::string lines = hanging("", escaped(line), 0, size_t(terminal_width(STDERR_FILENO)));
   lines.pop_back();
-  put_line(lines);
+  return lines;
 }
+
+void put_message(const std::string& line) { put_line(wrapped_for_stderr(line)); }
+
+std::string as_state(const std::string& line) { return stderr_is_terminal() ? dimmed(line) : line; }
 
 bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
 
@@ -120,10 +122,19 @@ void put_to_clipboard(std::string_view text) {
     fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
 }
 
-void put_note(std::string_view line) { put_line(escaped(line)); }
+std::string wrapped_for_stderr(std::string_view line) {
+  const bool command = line.find('"') != line.npos || line.find("chaski ") != line.npos;
+  return command ? escaped(line) : broken_between_words(std::string(line));
+}
+
+void put_note(std::string_view line) { put_line(broken_between_words(std::string(line))); }
+void put_whole_note(std::string_view line) { put_line(escaped(line)); }
 
 void put_state(std::string_view line) {
-  if (!quiet) put_line(stderr_is_terminal() ? dimmed(escaped(line)) : escaped(line));
+  if (!quiet) put_line(as_state(broken_between_words(std::string(line))));
+}
+void put_whole_state(std::string_view line) {
+  if (!quiet) put_line(as_state(escaped(line)));
 }
 
 void put_loud_notice(std::string_view line) { put_message("chaski: note: " + std::string(line)); }
@@ -135,7 +146,7 @@ void put_notice(std::string_view line) {
 void put_error(std::string_view line) { put_message("chaski: error: " + std::string(line)); }
 
 void put_summary(std::string_view line) {
-  if (!quiet) put_note(line);
+  if (!quiet) put_whole_note(line);
 }
 
 void be_quiet() { quiet = true; }

@@ -78,7 +78,7 @@ TEST_CASE("chat: the calls in an answer, for each family") {
        "<tool_call>{\"name\": \"add\", </tool_call> and",
        "cannot read the tool call \"{\"name\": \"add\", </tool_call>\", expected {\"name\": ..., "},
       {"<tool_call>", "<tool_call>{\"name\": \"ad\"}</tool_call>", "ad {}", "",
-       "the model calls the unknown function \"ad\", expected weather or add (nearest: add)"},
+       "the model calls the unknown function ad, expected weather or add (nearest: add)"},
       {"<tool_call>", "<tool_call>{\"name\": \"add\"} is it.</tool_call>", "",
        "<tool_call>{\"name\": \"add\"} is it.</tool_call>",
        "cannot read the tool call \"{\"name\": \"add\"} is it.</tool_call>\": the text \"is "
