@@ -266,8 +266,8 @@ CalibrationText calibration_text(const OpenModel& model, const CalibrationOption
   const int length = window_of(*result.engine);
   result.windows = std::min(options.windows, windows_of(result.tokens.size(), length));
   if (result.windows == 0)
-    fail(Exit::usage, "{}: the text has {} tokens, expected at least {} (one window)", name,
-         result.tokens.size(), length);
+    fail(Exit::usage, "{}: the text has {} token{}, expected at least {} (one window)", name,
+         result.tokens.size(), result.tokens.size() == 1 ? "" : "s", length);
   return result;
 }
 

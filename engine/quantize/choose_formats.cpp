@@ -40,7 +40,7 @@ FormatChoice first_choice(const TensorInfo& in, Role role, Format type) {
   return {wanted, "", false};
 }
 
-FormatChoice choice_of_recipe(const TensorInfo& in, Format to, Format type,
+FormatChoice choice_of_recipe(const TensorInfo& in, Format to, const QuantizeOptions& options,
                               const std::string& file) {
   if (to != in.format && (!can_encode(to) || in.cols % info(to).block != 0))
     fail(Exit::usage,
@@ -48,9 +48,10 @@ FormatChoice choice_of_recipe(const TensorInfo& in, Format to, Format type,
          "block size divides the columns",
          file, info(to).name, escaped(in.name), in.cols);
   return {to,
-          to == type        ? ""
-          : to == in.format ? "has no more bits than the recipe asks for"
-                            : "as the recipe has it",
+          to == options.type         ? ""
+          : to == in.format          ? "has no more bits than the recipe asks for"
+          : options.recipe_of_budget ? "as the budget chose"
+                                     : "as the recipe has it",
           true};
 }
 
@@ -110,7 +111,7 @@ void choose_formats(WeightJobs& jobs, const QuantizeOptions& options, const std:
   for (WeightJob& job : jobs) {
     const auto given = options.recipe.find(job.from().name);
     job.choice = given != options.recipe.end()
-                     ? choice_of_recipe(job.from(), given->second, options.type, file)
+                     ? choice_of_recipe(job.from(), given->second, options, file)
                      : first_choice(job.from(), job.slot.role, options.type);
   }
   const RoundingMethod method =

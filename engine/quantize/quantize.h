@@ -27,6 +27,7 @@ struct QuantizeOptions {
   std::optional<double> keep_above;  // none: usual_keep_above(type)
   int file_type = -1;                // GGUF's general.file_type; -1: the model has none
   Recipe recipe;                     // overrides all other rules for the tensors it names
+  bool recipe_of_budget = false;     // a budget chose it, not a file: for the notes
   // Weights the errors, column by column; null: all count equally.
   const Calibration* calibration = nullptr;
   RoundingMethod method = RoundingMethod::best;  // how weights are rounded

@@ -76,10 +76,12 @@ void Request::fit_prompt() {
   }
   if (room() <= 0)
     throw Error(Exit::prompt_too_long,
-                fmt::format("the prompt has {} tokens, but the context holds {}: shorten the "
-                            "prompt, give --ctx N for a larger context if the model supports it, "
-                            "or --context-policy shift to drop the older half",
-                            all, engine_.context_length()),
+                fmt::format("the prompt has {} token{}, but the context holds {}: shorten the "
+                            "prompt, give --ctx N for a larger context if the model supports it{}",
+                            all, all == 1 ? "" : "s", engine_.context_length(),
+                            o_.context_policy != ContextPolicy::stop
+                                ? ""
+                                : ", or --context-policy shift to drop the older half"),
                 int64_t(all), engine_.context_length());
   if (result_.dropped_tokens > 0 && o_.on_drop)
     o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());

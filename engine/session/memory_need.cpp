@@ -247,7 +247,11 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
   for (size_t i = 0; i < std::min(ways.size(), kShown); ++i)
     advice +=
         fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(ways[i], o, where.context));
-  if (!ways.empty()) advice += ways.size() > 1 ? " would fit" : " fits";
+  // All of the model's own context: no flag shortens it.
+  const bool own = ways.size() == 1 && !ways[0].weights && ways[0].kv == o.kv &&
+                   ways[0].context == (*shaped).context;
+  if (!ways.empty())
+    advice += ways.size() > 1 ? " would fit" : own ? ", the model's own maximum, fits" : " fits";
   if (const std::string map = advice_to_map(source, mapped, where.cpu_layers()); !map.empty())
     advice += "; " + map;
   if (weights > have)

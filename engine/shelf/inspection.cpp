@@ -74,6 +74,14 @@ void add_tokenizer(const Metadata& meta, std::vector<Need>& needs) {
   if (cuts && !pre.empty()) needs.push_back(need("pre-tokenizer", pre, Pretokenizer::names()));
 }
 
+// No format of weights is near to integers such as I64.
+Need format_need(const std::string& name, const Names& known) {
+  const size_t digits = name.find_first_of("0123456789");
+  const std::string kind = name.substr(0, digits);
+  const bool integers = kind == "I" || kind == "U" || kind == "BOOL";
+  return integers ? Need{"format", name, false, ""} : need("format", name, known);
+}
+
 void add_formats(const ModelSource& source, std::vector<Need>& needs) {
   Names known;
   for (const Format f : totals_of(source).formats) {
@@ -86,7 +94,7 @@ void add_formats(const ModelSource& source, std::vector<Need>& needs) {
     const bool shape = t.shape.empty() || t.shape.size() > 2;
     const Need what =
         shape ? Need{"shape", fmt::format("tensors of {} dimensions", t.shape.size()), false, ""}
-              : need("format", t.format, known);
+              : format_need(t.format, known);
     if (added.insert(what.name).second) needs.push_back(what);
   }
 }

@@ -161,6 +161,14 @@ std::string first_folder_of_shelf() {
   return own.empty() ? cache_folder() : own[0];
 }
 
+std::vector<std::string> missing_folders_of_user() {
+  std::vector<std::string> missing;
+  std::error_code none;
+  for (const std::string& folder : folders_of_user())
+    if (!fs::is_directory(folder, none)) missing.push_back(folder);
+  return missing;
+}
+
 std::vector<ShelvedModel> models_on_shelf() {
   Shelf shelf;
   for (const std::string& folder : folders_of_user()) shelf.search(folder, "CHASKI_MODELS");

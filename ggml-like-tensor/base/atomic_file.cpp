@@ -158,17 +158,16 @@ bool lock_new(int fd) {
   return ::fstat(fd, &st) != 0 || st.st_nlink > 0;
 }
 
-[[noreturn]] void write_failed(const std::string& path, int error, uint64_t done, uint64_t wanted) {
-  fail(Exit::io, "{}: {} (wrote {} of {} bytes)", path, reason(error), done, wanted);
+[[noreturn]] void write_failed(const std::string& path, int error, uint64_t done) {
+  fail(Exit::io, "{}: {} (wrote {} bytes)", path, reason(error), done);
 }
 
-// Writes all of `bytes` at `offset`. `wanted` is the final size of the file, for the error message.
-void put(int fd, const std::string& path, uint64_t offset, std::span<const std::byte> bytes,
-         uint64_t wanted) {
+// Writes all of `bytes` at `offset`.
+void put(int fd, const std::string& path, uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) write_failed(path, n < 0 ? errno : EIO, offset, wanted);
+    if (n <= 0) write_failed(path, n < 0 ? errno : EIO, offset);
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
@@ -247,14 +246,14 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  put(fd_, path_, size_, bytes, size_ + bytes.size());
+  put(fd_, path_, size_, bytes);
   size_ += bytes.size();
 }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   ENSURE(offset <= size_ && bytes.size() <= size_ - offset,
          "write_at() needs bytes that write() or pad_to() has made");
-  put(fd_, path_, offset, bytes, size_);
+  put(fd_, path_, offset, bytes);
 }
 
 // Allocates the space now if the file system can. So a disk that is too small is found before the
@@ -267,7 +266,7 @@ void AtomicFile::pad_to(uint64_t offset) {
   while (result != 0 && errno == EINTR);
   if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
     result = ::ftruncate(fd_, static_cast<off_t>(offset));
-  if (result != 0) write_failed(path_, errno, size_, offset);
+  if (result != 0) write_failed(path_, errno, size_);
   size_ = offset;
 }
 

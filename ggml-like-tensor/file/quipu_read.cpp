@@ -202,7 +202,11 @@ Value take_value(Cursor& in, const std::string& field) {
   value.element = static_cast<ValueType>(in.take<uint32_t>(field));
   as_stored(value.element, where, [&]<class T>(T) {
     constexpr uint64_t kMinBytes = std::is_same_v<T, std::string> ? sizeof(uint64_t) : sizeof(T);
-    const uint64_t n = in.count(in.take<uint64_t>(field), kMinBytes, field);
+    const uint64_t n = in.take<uint64_t>(field);
+    if (n > in.remaining() / kMinBytes)
+      fail(Exit::bad_file,
+           "{} has {} entries, but only {} bytes are left in the file: it is cut short or damaged",
+           where, n, in.remaining());
     expect_list_size(n, where);
     value.data = take_list<T>(in, n, field);
   });

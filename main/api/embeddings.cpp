@@ -43,6 +43,7 @@ std::shared_ptr<const ServedModel> embedding_model(Api& api, const Field& fields
 std::vector<TokenId> tokens_of_input(const ServedModel& served, const Field& input,
                                      bool truncates) {
   const Tokenizer& tokenizer = served.engine().tokenizer();
+  if (!input.is_text() && !input.is_list()) input.wrong("a text or a list");
   std::vector<TokenId> tokens = input.is_text() ? tokenizer.encode_whole(input.text())
                                                 : input.wholes(0, served.engine().vocab_size() - 1);
   if (tokens.empty()) input.refuse("is empty, expected a text or token ids");

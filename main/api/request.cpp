@@ -267,6 +267,7 @@ std::vector<TokenId> tokens_of(const ServedModel& served, const Field& prompt, S
     const Field text = prompt["prompt_string"];
     return tokens_of(served, text.text(), text.path(), as);
   }
+  if (!prompt.is_list()) prompt.wrong("a text or a list");
   if (prompt.json().empty()) prompt.wrong("a text or token ids");
   if (std::ranges::none_of(prompt.json(), [](const auto& one) { return one.is_string(); }))
     return prompt.wholes(0, last);

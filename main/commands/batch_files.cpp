@@ -118,6 +118,8 @@ BatchOutput::BatchOutput(const std::string& path)
     : path_(path),
       file_(path == "-" ? -1 : open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (path == "-") return;
+  if (file_ < 0 && errno == EISDIR)
+    fail(Exit::usage, "{}: is a folder, expected a file name to write", path);
   if (file_ < 0) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
   try {
     if (flock(file_, LOCK_EX | LOCK_NB) != 0)

@@ -86,7 +86,15 @@ void choose_device_for_sgemm(std::string& device) {
   device = "cpu";
 }
 
+// Throws Error(usage) if no case is asked for.
+void expect_a_case(const BenchOptions& b) {
+  const bool prompts = std::ranges::any_of(b.prompts, [](int n) { return n > 0; });
+  if (!prompts && b.decode == 0 && b.widths.empty() && b.sequences.empty() && !b.sgemm)
+    fail(Exit::usage, "-p 0 and -n 0 leave nothing to measure, expected one of them above 0");
+}
+
 int run_bench(BenchFlags& flags) {
+  expect_a_case(flags.bench);
   if (flags.bench.sgemm) choose_device_for_sgemm(flags.model.engine.device);
   const auto engines = open_engines(flags);
   const Engine& engine = *engines[0];

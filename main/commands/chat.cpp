@@ -425,9 +425,9 @@ std::string Chat::state_line(const GenerateResult& result) const {
   }
   std::string line = of_context(tokens);
   if (result.known_tokens < result.prompt_tokens)
-    return fmt::format("{}; {}; {} of the question's {} were read", line,
-                       why_it_ended(result.finish), result.known_tokens - result.cached_tokens,
-                       counted(uint64_t(result.prompt_tokens - result.cached_tokens), "token"));
+    return fmt::format("{}; {}; {} of {} were read", line, why_it_ended(result.finish),
+                       result.known_tokens - result.cached_tokens,
+                       counted(uint64_t(result.prompt_tokens - result.cached_tokens), "new token"));
   if (result.decode_rate() > 0) line += fmt::format("; {:.1f} tok/s", result.decode_rate());
   const bool says_why = result.finish == Finish::length || result.finish == Finish::interrupted ||
                         speaker_.is_stopped(result);

@@ -155,6 +155,7 @@ int eval(const EvalFlags& flags) {
   } else {
     const Perplexity result = perplexity(
         *engine->session(), tokens, window, windows, [&](const Perplexity& so_far, uint64_t read) {
+          if (so_far.scored() == 0) return;  // no token yet that has a perplexity
           bar->show({fmt::format("perplexity {:.3f}", so_far.perplexity()), read, all});
           report("perplexity", so_far.perplexity(), read);
         });

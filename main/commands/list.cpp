@@ -83,6 +83,8 @@ int list(const JsonForm& json, bool verbose) {
     put_notice(
         "no models found; chaski pull smollm2 downloads a small one. CHASKI_MODELS names your "
         "folders with models, separated by colons");
+  for (const std::string& folder : missing_folders_of_user())
+    put_notice(fmt::format("CHASKI_MODELS names {}, which is not a folder", folder));
   return int(Exit::done);
 }
 

@@ -75,7 +75,7 @@ std::string memory_table(const Forecast& f) {
                             f.streamed->file_bandwidth / 1e9, size_text(f.streamed->ring)));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),
-              f.have ? fmt::format("{} more available", size_text(*f.have)) : "");
+              f.have ? fmt::format("{} are available", size_text(*f.have)) : "");
   if (f.device_needs > 0)
     text += row("on the GPU", size_text(f.device_needs),
                 fmt::format("of {} free, {} of {} layers", size_text(f.device_has),

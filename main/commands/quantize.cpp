@@ -320,6 +320,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source, jobs);
+  flags.options.recipe_of_budget = flags.has_budget();
   if (!mixture.empty())
     flags.options.file_type = file_type_of(mixture);
   else if (!flags.has_budget() && flags.recipe.empty())

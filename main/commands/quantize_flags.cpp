@@ -76,6 +76,9 @@ void check_flags(const QuantizeFlags& flags) {
   if (base_of_mixture(flags.type) && (flags.has_budget() || !flags.recipe.empty()))
     fail(Exit::usage, "--type is {}, a mixture, which is not possible with {}", flags.type,
          flags.recipe.empty() ? "a budget" : "--recipe");
+  if (flags.type_flag.typed() && flags.has_budget())
+    fail(Exit::usage, "--type is {}, which is not possible with a budget: it chooses the formats",
+         flags.type);
   if (flags.out.ends_with(".gguf") && flags.has_budget())
     fail(Exit::usage,
          "{}: a budget chooses among chaski's own formats, expected a name that ends in .quipu",

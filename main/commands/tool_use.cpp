@@ -19,8 +19,8 @@ void ToolFlags::declare(Flags& flags) {
   choice_flag_ = flags
                      .add("--tool-choice", choice_,
                           "auto: the model decides; none: no tools; required: every question is "
-                          "answered by a call that fits the schema of its parameters; NAME: by a "
-                          "call of this function (default auto)")
+                          "answered by one call that fits the schema of its parameters; NAME: by a "
+                          "call of this function; what follows its result is free (default auto)")
                      .not_empty("auto, none, required or the name of a function")
                      .type("WHAT");
 }

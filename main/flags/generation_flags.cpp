@@ -163,7 +163,7 @@ void GenerationFlags::declare_settings(Flags& flags) {
   SamplerOptions& s = generate.sampling;
   flags
       .add("-n,--tokens", generate.max_tokens,
-           "maximum number of tokens to generate (default: until the model stops)")
+           "maximum number of tokens to generate; -1: no limit (default: until the model stops)")
       .within(-1, kMaxCount)
       .type("N");
   const auto take_seed = [this](const std::string& text) {
@@ -273,9 +273,10 @@ void check_draft(const std::string& draft) {
   if (draft.find_first_not_of("0123456789") == std::string::npos)
     fail(Exit::usage, "--draft is {}, expected a drafter: --draft-len {} sets the number of tokens",
          draft, draft);
-  std::string expected = fmt::format("{}", fmt::join(words, ", "));
+  std::string expected = fmt::format("{}", fmt::join(words, ", ")), last;
   for (const DrafterKind* kind : drafter_kinds())
-    if (!kind->word) expected += fmt::format(", {}", kind->help);
+    if (!kind->word) expected += last.empty() ? "" : ", " + last, last = kind->help;
+  expected += ", or " + last;
   if (draft.find_first_of("/.") != std::string::npos)
     fail(Exit::io, "--draft is {}, which does not exist, expected {}", draft, expected);
   const std::string likely = likely_name(draft, words);

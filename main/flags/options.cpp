@@ -444,8 +444,10 @@ std::string WindowFlags::read() const {
 
 int WindowFlags::windows_of(size_t tokens, int window) const {
   const int all = chaski::windows_of(tokens, window);
+  const bool one = text.files.size() == 1 && text.files[0] != "-" && !text.text_flag.given();
+  const std::string name = one ? text.files[0] + ": the text" : "the text";
   if (all == 0)
-    fail(Exit::usage, "the text has {}, expected at least {}, the size of one window (see --ctx)",
+    fail(Exit::usage, "{} has {}, expected at least {}, the size of one window (see --ctx)", name,
          counted(tokens, "token"), window);
   return windows > 0 && windows <= all ? windows : all;
 }

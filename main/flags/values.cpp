@@ -116,9 +116,11 @@ namespace {
 
 // The short names with this part, of models that can be used here.
 std::string names_to_pull(const std::string& part, WantedModel wanted) {
+  constexpr size_t kLeast = 3;  // a shorter part is in names that have nothing to do with it
   std::vector<std::string> names;
   for (const ShortName& one : short_names())
-    if (small(one.name).find(small(part)) != std::string::npos && !*one.other_kind &&
+    if (part.size() >= kLeast && small(one.name).find(small(part)) != std::string::npos &&
+        !*one.other_kind &&
         (wanted == WantedModel::any || !std::string_view(one.good_for).starts_with("embeddings")))
       names.emplace_back(one.name);
   return fmt::format("{}", fmt::join(names, ", "));

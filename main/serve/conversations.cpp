@@ -47,6 +47,9 @@ void make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     fail(Exit::io, "{}: cannot be created as a folder: {}", path,
          std::generic_category().message(errno));
+  struct stat st = {};
+  if (::stat(path.c_str(), &st) == 0 && !S_ISDIR(st.st_mode))
+    fail(Exit::io, "{}: is not a folder", path);
 }
 
 // Calls take(path, id, bytes) for each conversation in a folder.

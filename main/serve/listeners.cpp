@@ -44,6 +44,18 @@ std::string address_of(int fd) {
   return fmt::format("http://{}:{}", text, ntohs(v4.sin_port));
 }
 
+// Throws Error(io) if the name has no address. evhttp reports that as an invalid argument. Keeps
+// errno.
+void expect_resolved(const std::string& host) {
+  const int error = errno;
+  evutil_addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int why = evutil_getaddrinfo(host.c_str(), nullptr, &hints, &found))
+    fail(Exit::io, "--host {} cannot be resolved: {}", host, evutil_gai_strerror(why));
+  evutil_freeaddrinfo(found);
+  errno = error;
+}
+
 }  // namespace
 
 Listeners::Listeners(event_base* base, evhttp* http, const HttpOptions& options,
@@ -62,6 +74,7 @@ Listeners::Listeners(event_base* base, evhttp* http, const HttpOptions& options,
   } else {
     evhttp_bound_socket* const socket =
         evhttp_bind_socket_with_handle(http_, options_.host.c_str(), uint16_t(options_.port));
+    if (!socket) expect_resolved(options_.host);
     if (!socket)
       fail(Exit::io, "cannot listen on {}, port {}: {}", options_.host, options_.port,
            std::strerror(errno));

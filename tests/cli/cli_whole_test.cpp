@@ -219,7 +219,7 @@ TEST_CASE("whole/a cache that cannot be written costs no answer") {
   check(with({"--answer-cache", folder / "file"}), ": the answer is not stored\n");
   if (!can_preload()) return;
   const std::string full = "FAULT_CALL=pwrite:1:28 FAULT_FOR_EVER=1";
-  check(with({"--cache", cache}, full), cache + ": no space left on device (wrote 0 of ");
+  check(with({"--cache", cache}, full), cache + ": no space left on device (wrote 0 bytes)");
   check(with({"--answer-cache", answers}, full), "no space left on device");
   CHECK(!have(cache));
   CHECK(files_in(answers) == 0);

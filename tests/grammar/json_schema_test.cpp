@@ -457,7 +457,7 @@ TEST_CASE("grammar: a schema that is not supported is refused by name") {
       {R"({"allOf": [{"type": "strng"}, {"type": "string"}]})",
        "/allOf: type is \"strng\", expected object"},
       {R"({"allOf": [{"enum": "a"}, {"enum": ["a"]}]})", "/allOf/enum: is \"a\", expected a list"},
-      {R"({"enum": []})", "expected a list with at least one entry"},
+      {R"({"enum": []})", "is empty, expected at least one entry"},
       {R"({"items": 5})", "is 5, expected a schema"},
       {R"({"const": [1], "prefixItems": 2})", "/prefixItems: is 2, expected a list"},
       {R"({"minimum": 1e400})", "beyond the range of a double"}};

@@ -115,7 +115,8 @@ const Json& SchemaDocument::target(const std::string& to, const std::string& pat
 }
 
 void SchemaDocument::expect_list(const Json& value, const std::string& path) const {
-  if (!value.is_array() || value.empty())
+  if (value.is_array() && value.empty()) wrong(path, "is empty, expected at least one entry");
+  if (!value.is_array())
     wrong(path, "is {}, expected a list with at least one entry", shown(value));
 }
 

@@ -41,7 +41,8 @@ class SchemaDocument {
          fmt::format(format, std::forward<Args>(args)...));
   }
   [[noreturn]] void unknown(const std::string& key, const std::string& path) const {
-    wrong(path + "/" + key, "keyword {} is not supported, expected one of docs/grammar.md",
+    wrong(path + "/" + key,
+          "keyword {} is not supported, expected a keyword that docs/grammar.md lists",
           escaped(key));
   }
   void expect_list(const Json& value, const std::string& path) const;

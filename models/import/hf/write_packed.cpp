@@ -84,8 +84,15 @@ class PackedWriter {
 
   PackedFolder run(const std::function<void(uint64_t)>& done,
                    const std::vector<NamedText>& tokenizer) {
-    std::error_code ignored;  // writing the first file reports it
-    const bool is_new = std::filesystem::create_directory(folder_, ignored);
+    std::error_code error, ignored;
+    const bool is_new = std::filesystem::create_directory(folder_, error);
+    const std::filesystem::path above =
+        std::filesystem::path(folder_ + "/").parent_path().parent_path();
+    if (error && !above.empty() && !std::filesystem::exists(above, ignored))
+      fail(Exit::io, "{}: cannot be created: the folder {} does not exist", folder_,
+           above.string());
+    if (error && !std::filesystem::exists(folder_, ignored))
+      fail(Exit::io, "{}: cannot be created: {}", folder_, error.message());
     try {
       write_weights(done);
     } catch (const Error&) {
