@@ -343,7 +343,8 @@ std::string first_model_of(const LoadTarget& target, const std::atomic<bool>* st
     for (const OrderedJson& model : list["data"])
       if (model.is_object() && model.contains("id") && model["id"].is_string())
         return model["id"].get<std::string>();
-  const std::string said = answer.status == 200 ? "" : words_of_refusal(body);
+  const std::string said =
+      answer.status == 200 ? "" : words_of_refusal(body.substr(0, kMostRefusal));
   fail(Exit::io, "{}: lists no model (status {}{}{}), expected --model-name NAME", name,
        answer.status, said.empty() ? "" : ": ", escaped(said));
 }

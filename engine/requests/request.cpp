@@ -74,15 +74,15 @@ void Request::fit_prompt() {
   const size_t all = history_.size();
   while (room() <= 0 && drop_half()) {
   }
+  const bool shifts = o_.context_policy != ContextPolicy::stop;
   if (room() <= 0)
-    throw Error(Exit::prompt_too_long,
-                fmt::format("the prompt has {} token{}, but the context holds {}: shorten the "
-                            "prompt, give --ctx N for a larger context if the model supports it{}",
-                            all, all == 1 ? "" : "s", engine_.context_length(),
-                            o_.context_policy != ContextPolicy::stop
-                                ? ""
-                                : ", or --context-policy shift to drop the older half"),
-                int64_t(all), engine_.context_length());
+    throw Error(
+        Exit::prompt_too_long,
+        fmt::format("the prompt has {} token{}, but the context holds {}: shorten the "
+                    "prompt{} give --ctx N for a larger context if the model supports it{}",
+                    all, all == 1 ? "" : "s", engine_.context_length(), shifts ? ", or" : ",",
+                    shifts ? "" : ", or --context-policy shift to drop the older half"),
+        int64_t(all), engine_.context_length());
   if (result_.dropped_tokens > 0 && o_.on_drop)
     o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());
 }

@@ -167,8 +167,8 @@ void prefer_huge_pages(const Model& model, const Mapping& file) {
   const bool head = std::ranges::any_of(
       model.weights, [](const Model::BoundWeight& w) { return w.role == Role::head; });
   for (const Model::BoundWeight& w : model.weights)
-    if (w.role == Role::matmul || w.role == Role::heads || w.role == Role::head ||
-        (w.role == Role::token_table && !head))
+    if (w.role == Role::matmul || w.role == Role::router || w.role == Role::heads ||
+        w.role == Role::head || w.role == Role::outliers || (w.role == Role::token_table && !head))
       file.prefer_huge_pages({w.weight->data, w.weight->info.bytes()});
 }
 

@@ -20,7 +20,7 @@ struct ShelvedModel {
 // Sorted by name. A file with several names is listed once. Unreadable files are skipped.
 std::vector<ShelvedModel> models_on_shelf();
 
-// The folders that CHASKI_MODELS names but that do not exist.
+// The paths in CHASKI_MODELS that are no folders.
 std::vector<std::string> missing_folders_of_user();
 // The folder that is searched first: the first of CHASKI_MODELS, or chaski's cache folder. Throws
 // Error(usage) if there is neither.

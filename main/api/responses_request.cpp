@@ -1,6 +1,7 @@
 #include "main/api/responses_request.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace chaski {
 
@@ -135,7 +136,7 @@ AskedResponse read_response(const Api& api, const DefaultSettings& defaults, Bod
   if (const auto store = fields.find("store")) out.store = store->flag();
   fields.accept({"user", "metadata", "include", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention"});
-  for (const char* name : {"background"}) expect_only(fields, name, false);
+  expect_only(fields, "background", false);
   for (const char* name : {"conversation", "prompt", "max_tool_calls"})
     expect_only(fields, name, nullptr);
   out.shown = shown_fields(fields, out);

@@ -1,5 +1,8 @@
 // What a body of /v1/responses asks for. Uses no model.
 #pragma once
+#include <functional>
+#include <vector>
+
 #include "main/api/openai_parts.h"
 
 namespace chaski {

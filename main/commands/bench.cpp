@@ -89,7 +89,7 @@ void choose_device_for_sgemm(std::string& device) {
 // Throws Error(usage) if no case is asked for.
 void expect_a_case(const BenchOptions& b) {
   const bool prompts = std::ranges::any_of(b.prompts, [](int n) { return n > 0; });
-  if (!prompts && b.decode == 0 && b.widths.empty() && b.sequences.empty() && !b.sgemm)
+  if (!prompts && b.decode == 0 && b.widths.empty() && !b.sgemm)
     fail(Exit::usage, "-p 0 and -n 0 leave nothing to measure, expected one of them above 0");
 }
 

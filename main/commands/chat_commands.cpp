@@ -388,8 +388,6 @@ void Chat::load(const std::string& path) {
     put_notice(path +
                " has tool calls: without --tools FILE the model is shown no functions, and "
                "calls in its answers stay text");
-  put_reset_settings(saved.settings);
-  forget_settings();  // of the conversation before
   take_settings(saved.settings, path);
   const std::string states = states_file(path);
   if (std::error_code none; !std::filesystem::exists(states, none)) return;

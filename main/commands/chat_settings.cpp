@@ -203,10 +203,13 @@ void Chat::change_settings(const Settings& changes, Typed where) {
   speaker_.set(settings_);
 }
 
-// Applies the settings of a saved conversation. Flags typed on the command line override them.
+// Applies the settings of a saved conversation in place of those of /set. Flags typed on the
+// command line override them.
 void Chat::take_settings(Settings saved, const std::string& path) {
   for (const Flag& flag : flags_.settings)
     if (flag.typed()) saved.erase(flag.name().substr(2));
+  put_reset_settings(saved);
+  forget_settings();
   if (saved.empty()) return;
   Settings taken, refused;  // refused: with the reasons
   try {
@@ -230,13 +233,14 @@ void Chat::take_settings(Settings saved, const std::string& path) {
   if (!taken.empty()) put_state("settings of the file: " + text_of(taken));
 }
 
-// Names the settings of /set that /load takes back, because the file does not have them.
+// Names the settings of /set that /load takes back.
 void Chat::put_reset_settings(const Settings& saved) const {
   std::vector<std::string> names;
   for (const auto& [name, value] : changed_)
     if (!saved.contains(name)) names.push_back(name);
   if (!names.empty())
-    put_note(fmt::format("set back, because the file does not set it: {}", fmt::join(names, ", ")));
+    put_note(fmt::format("set back, because the file does not set it or the command line does: {}",
+                         fmt::join(names, ", ")));
 }
 
 // Takes the changes of /set back.

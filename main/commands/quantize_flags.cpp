@@ -77,7 +77,8 @@ void check_flags(const QuantizeFlags& flags) {
     fail(Exit::usage, "--type is {}, a mixture, which is not possible with {}", flags.type,
          flags.recipe.empty() ? "a budget" : "--recipe");
   if (flags.type_flag.typed() && flags.has_budget())
-    fail(Exit::usage, "--type is {}, which is not possible with a budget: it chooses the formats",
+    fail(Exit::usage,
+         "--type is {}, which is not possible with a budget, which chooses the formats",
          flags.type);
   if (flags.out.ends_with(".gguf") && flags.has_budget())
     fail(Exit::usage,

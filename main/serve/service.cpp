@@ -15,6 +15,7 @@
 #include "main/serve/page.h"
 #include "main/serve/workers.h"
 #include "main/terminal/output.h"
+#include "main/terminal/wrapped.h"
 
 namespace chaski {
 
@@ -415,13 +416,13 @@ void Service::Impl::log_event(const ModelEvent& event) {
                       {"model", event.name}};
   if (!event.why.empty()) line[event.kind == Kind::failed ? "error" : "reason"] = event.why;
   if (event.kind != Kind::failed) line["bytes"] = event.bytes, line["seconds"] = event.seconds;
-  put_note(written(line));
+  put_whole_note(written(line));
 }
 
 void Service::Impl::log_stop() {
   const int left = workers->running() + workers->waiting();
   if (!options.log || left == 0) return;
-  put_note(written(OrderedJson{
+  put_whole_note(written(OrderedJson{
       {"time", time_text()},
       {"event", "stopping"},
       {"requests", left},
@@ -449,7 +450,7 @@ void Service::Impl::log(const HttpRequest& request, const Exchange& exchange,
     }
   }
   if (options.log_prompts && !request.body.empty()) line["body"] = request.body;
-  put_note(written(line));
+  put_whole_note(written(line));
 }
 
 void Service::Impl::reload() {

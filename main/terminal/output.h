@@ -19,7 +19,7 @@ void put(std::string_view text);
 // tab become \xNN.
 void put_model_text(std::string_view text);
 // Writes a line to stderr and makes control characters visible, because it may contain file names.
-// A failure is ignored.
+// On a terminal, it is broken between words. A failure is ignored.
 void put_note(std::string_view line);
 // "chaski: note: " and the line. Not after be_quiet().
 void put_notice(std::string_view line);

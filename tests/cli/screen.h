@@ -92,13 +92,10 @@ class Screen {
            now.c_oflag == mode_.c_oflag;
   }
 
-  // Waits for `text`. Returns the output since the last call, up to the end of `text`. Fails after
-  // 30 seconds, or if the program ends first.
+  // Waits for `text`, in which a line may be broken at each space. Returns the output since the
+  // last call, up to the end of `text`. Fails after 30 seconds, or if the program ends first.
   std::string until(const std::string& text) {
-    return take([&] {
-      const size_t at = shown_.find(text);
-      return at == std::string::npos ? at : at + text.size();
-    });
+    return take([&] { return end_of(text); });
   }
   // Waits for a number of bytes.
   std::string until(size_t bytes) {
@@ -132,6 +129,22 @@ class Screen {
     ::close(terminal);
     ::close(keyboard);
     return mode;
+  }
+
+  // The end of the first such text in the output; npos if there is none.
+  size_t end_of(const std::string& text) const {
+    const std::string_view shown = shown_;
+    for (size_t begin = 0; begin < shown.size(); ++begin) {
+      size_t at = begin;
+      bool same = true;
+      for (size_t i = 0; i < text.size() && same; ++i) {
+        const bool broken = text[i] == ' ' && shown.substr(at, 2) == "\r\n";
+        same = broken || (at < shown.size() && shown[at] == text[i]);
+        at += broken ? 2 : 1;
+      }
+      if (same) return at;
+    }
+    return std::string::npos;
   }
 
   // found() returns the number of bytes to take, or npos to wait for more.

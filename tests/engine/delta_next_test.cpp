@@ -211,10 +211,8 @@ TEST_CASE("next layer of Qwen: damaged folders are refused in one line") {
                  R"("hidden_size": 32)", R"("hidden_size": 64)");
   folder.refused("model.vocab_size is 97, expected 96, as in " + target->path(), kConfig,
                  R"("vocab_size": 96)", R"("vocab_size": 97)");
-  folder.refused(
-      "tensor mtp.fx.weight is unexpected, expected only tensors of a layer that predicts one "
-      "token more",
-      kWeights, "mtp.fc.weight", "mtp.fx.weight");
+  folder.refused("tensor mtp.fx.weight is unexpected in a layer that predicts one token more",
+                 kWeights, "mtp.fc.weight", "mtp.fx.weight");
   folder.refused("tensor mtp.layers.1.mlp.up_proj.weight is unexpected", kWeights,
                  "mtp.layers.0.mlp.up_proj.weight", "mtp.layers.1.mlp.up_proj.weight");
   folder.refused("tensor mtp.fc.weight has dtype I16, expected F32", kWeights,

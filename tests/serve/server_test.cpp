@@ -152,7 +152,7 @@ TEST_CASE("serve/a client that goes inside a long prompt frees its pages at once
     const auto start = std::chrono::steady_clock::now();
     client.close();
     CHECK(soon([&] { return pages() == 0; }));
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   }
 }
 
@@ -184,14 +184,16 @@ TEST_CASE("serve/--slowdown decides how many tokens others get while a prompt is
       const json slots = server.get("/slots").json();  // empty until its first pass has ended
       return slots.empty() ? 0 : slots[0]["n_decoded"].get<int>();
     };
-    std::string prompt = std::to_string(seed);  // another one each time, which no prefix is of
+    std::string prompt = std::to_string(seed);  // a new beginning, so that no prefix is known
     for (int i = 0; i < 40; ++i) prompt += " There was a big red dog.";
     REQUIRE(soon([&] { return drawn() > 20; }));
     const int before = drawn();
     const HttpResponse read =
         server.post("/v1/completions", {{"prompt", prompt}, {"max_tokens", 1}});
     CHECK(read.json()["usage"]["prompt_tokens"] > 250);
-    return drawn() - before;
+    const int after = drawn();
+    CHECK(after >= before);
+    return after - before;
   };
   // With 1, a portion has four tokens. The time of a pass is that of the machine, so that several
   // tries are made.
