@@ -174,7 +174,7 @@ TEST_CASE("quipu: forged names, counts and values") {
   many[kQuipuPreamble + 6] = 1;
   CHECK(contains(line(summed(many)), "number of values is 281474976710659, but only "));
   CHECK(contains(line(forged(file, "list", 8, uint64_t{1} << 61)),
-                 "list is 2305843009213693952, but only "));
+                 "list has 2305843009213693952 entries, but only "));
   CHECK(contains(line(forged(file, "text", 4, ~uint64_t{0})),
                  "text: 18446744073709551615 bytes wanted at offset "));
   CHECK(line(forged(file, "flag", 0, uint32_t{13})) ==
