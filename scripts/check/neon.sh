@@ -21,7 +21,7 @@ export out
 # One unit for all formats and one for the other parts, as in the Makefile: their files read the same headers.
 unit() { printf '#include "%s"\n' "${@:2}" > "$out/$1.cpp"; }
 unit quant quant/*.cpp quant/*/*.cpp
-unit parts ggml-like-tensor/base/{control_groups,error,memory}.cpp ggml-like-tensor/file/{model_source,chunks}.cpp ggml-like-tensor/ops/*.cpp \
+unit parts ggml-like-tensor/base/{control_groups,error,memory,nearest}.cpp ggml-like-tensor/file/{model_source,chunks}.cpp ggml-like-tensor/ops/*.cpp \
   ggml-like-tensor/{rope_spec,state_layout,reading}.cpp
 printf '%s\n' ggml-like-tensor/cpu/{isa_neon,isa_neondot,isa_scalar,backends}.cpp tests/tensor/op_test.cpp "$out"/{quant,parts}.cpp tests/main.cpp |
   xargs -P "$(nproc)" -I{} bash -euc 'compile {}'
