@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "engine/requests/generate.h"
-#include "models/architecture.h"
 #include "tests/kit/engine_support.h"
-#include "tests/kit/program.h"
 #include "tests/kit/support.h"
 
 using namespace chaski;
@@ -71,29 +69,4 @@ TEST_CASE("story: stories3M from its int8 weights, close to the reference") {
   MESSAGE("largest lead over the reference's token: " << lead << " and " << tom);
   CHECK(lead < 0.35f);
   CHECK(tom < 0.35f);
-}
-
-TEST_CASE("engine: weights that a token reads whole are mapped in huge pages, experts are not") {
-  if (!have("/sys/kernel/mm/transparent_hugepage")) return;
-  const TempFolder tmp;
-  const std::string model = tmp / "experts.quipu";
-  REQUIRE(chaski_run({"convert", golden("models/qwen3moe"), model}).status == 0);
-  const auto engine = open_on_cpu(model, Format::f16);
-  int whole = 0, parts = 0;
-  for (const Model::BoundWeight& w : engine->model().weights) {
-    // Weights share the pages at their ends.
-    const auto begin = uintptr_t(w.weight->data), page = (begin + 4095) / 4096 * 4096;
-    if (page + 4096 > begin + w.weight->info.bytes()) continue;
-    const bool asked = asked_for_huge_pages(reinterpret_cast<const void*>(page));
-    CAPTURE(w.weight->info.name);
-    if (w.role == Role::experts || w.role == Role::token_table) {
-      CHECK(!asked);
-      ++parts;
-    } else if (w.role == Role::matmul || w.role == Role::head) {
-      CHECK(asked);
-      ++whole;
-    }
-  }
-  CHECK(whole > 0);
-  CHECK(parts > 0);
 }
