@@ -164,11 +164,9 @@ void expect_all_read(const Model& model, const std::string& path) {
 // Weights that a token reads whole. Of the others it reads some rows or experts; there, a huge page
 // would bring megabytes from the disk for a few kilobytes.
 void prefer_huge_pages(const Model& model, const Mapping& file) {
-  const bool head = std::ranges::any_of(
-      model.weights, [](const Model::BoundWeight& w) { return w.role == Role::head; });
+  const bool head = has_head(model);
   for (const Model::BoundWeight& w : model.weights)
-    if (w.role == Role::matmul || w.role == Role::router || w.role == Role::heads ||
-        w.role == Role::head || w.role == Role::outliers || (w.role == Role::token_table && !head))
+    if (is_read_whole(w.role, head))
       file.prefer_huge_pages({w.weight->data, w.weight->info.bytes()});
 }
 

@@ -35,13 +35,20 @@ ShapedModel::ShapedModel(const ModelSource& source) {
   model_ = bind_model(shapes_);
 }
 
+bool has_head(const Model& model) {
+  return std::ranges::any_of(model.weights, [](const auto& w) { return w.role == Role::head; });
+}
+
+bool is_read_whole(Role role, bool has_head) {
+  return role == Role::matmul || role == Role::heads || role == Role::outliers ||
+         role == Role::head || role == Role::router || (role == Role::token_table && !has_head);
+}
+
 uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens) {
-  const bool tied = std::none_of(model.weights.begin(), model.weights.end(),
-                                 [](const auto& w) { return w.role == Role::head; });
+  const bool head = has_head(model);
   double sum = 0;
   for (const auto& [role, weight, experts, chosen] : model.weights)
-    if (role == Role::matmul || role == Role::heads || role == Role::outliers ||
-        role == Role::head || role == Role::router || (tied && role == Role::token_table))
+    if (is_read_whole(role, head))
       sum += double(weight->info.bytes());
     else if (role == Role::experts)
       sum += double(weight->info.bytes()) / double(experts) *

@@ -45,6 +45,11 @@ class ImaginedPass {
 // nothing for a model that chaski cannot run.
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv);
 
+// Whether the model has an output head of its own. Without one, its token table is the head too.
+bool has_head(const Model& model);
+// Whether every token reads such a weight whole: not a table of which it reads a row, nor experts.
+bool is_read_whole(Role role, bool has_head);
+
 // Bytes of weights that a pass over `tokens` tokens of as many texts reads: those of every matmul,
 // once. Of experts, those that the tokens choose: their expected number (ops/expert_matmul.h).
 uint64_t weight_bytes_a_pass(const Model& model, int64_t tokens);

@@ -41,8 +41,7 @@ std::vector<StepWeights> steps_of(const Model& model, Format kv) {
 std::vector<const Weight*> kept_of(const Model& model, const std::vector<StepWeights>& streamed) {
   std::set<const Weight*> others;
   for (const StepWeights& s : streamed) others.insert(s.begin(), s.end());
-  const bool head = std::ranges::any_of(
-      model.weights, [](const Model::BoundWeight& w) { return w.role == Role::head; });
+  const bool head = has_head(model);
   std::vector<const Weight*> kept;
   for (const Model::BoundWeight& w : model.weights)
     if (is_matrix(*w.weight) && !others.contains(w.weight) &&
