@@ -104,7 +104,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 -l 15+1 -l 16-inf", ""},
     {"run -m MODEL -p Once -n 1 --samplers top_k;typ_p;temperature", ""},
     {"run -m MODEL -p Once -n 1 --sampling-seq kft", "write the names of the steps"},
-    {"run -m MODEL -p Once -r zqx --grammar-file tests/golden/grammars/list.gbnf", ""},
+    {"run -m MODEL -p Once --seed 1 -r zqx --grammar-file tests/golden/grammars/list.gbnf", ""},
     {"run -m MODEL -p Once -j {\"enum\":[1]}", ""},
     {"run -m MODEL -p Once --format json", "--format: use --json-schema '{}' for any JSON"},
     {"run -m MODEL -p Once -n 1 --mlock", "note: --mlock has no effect: the system keeps used"},

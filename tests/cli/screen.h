@@ -118,7 +118,8 @@ class Screen {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kPatience{30};
+  // With AddressSanitizer, a long prompt alone takes half of 30 s.
+  const std::chrono::seconds kPatience{has_address_sanitizer() ? 120 : 30};
 
   // The mode of a new terminal.
   static termios usual_mode() {
