@@ -10,19 +10,39 @@ namespace {
 constexpr std::string_view kFence = "```";
 constexpr int kTab = 8;
 
+struct Character {
+  size_t bytes;
+  int columns;
+};
+
+// The first one of a text. A byte that is not UTF-8 is a character with one column.
+Character leading_character(std::string_view text) {
+  utf8proc_int32_t code;
+  const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                  utf8proc_ssize_t(text.size()), &code);
+  return n > 0 ? Character{size_t(n), utf8proc_charwidth(code)} : Character{1, 1};
+}
+
 }  // namespace
+
+size_t terminal_columns(std::string_view text) {
+  size_t columns = 0;
+  while (!text.empty()) {
+    const Character c = leading_character(text);
+    columns += size_t(c.columns);
+    text.remove_prefix(c.bytes);
+  }
+  return columns;
+}
 
 void WordWrap::start_line() { column_ = 0, word_.clear(), word_width_ = 0, line_.clear(); }
 
 std::string WordWrap::push(std::string_view text, int width) {
   std::string out;
   while (!text.empty()) {
-    utf8proc_int32_t code;
-    const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                    utf8proc_ssize_t(text.size()), &code);
-    const size_t size = n > 0 ? size_t(n) : 1;
-    const std::string_view character = text.substr(0, size);
-    text.remove_prefix(size);
+    const auto [bytes, columns] = leading_character(text);
+    const std::string_view character = text.substr(0, bytes);
+    text.remove_prefix(bytes);
     if (line_.size() < kFence.size()) line_ += character;
     if (character == "\n") {
       if (line_ == kFence) code_ = !code_;
@@ -34,7 +54,7 @@ std::string WordWrap::push(std::string_view text, int width) {
       word_.clear(), word_width_ = 0;
       if (column_ + wide <= width || code_) out += character, column_ += wide;
     } else {
-      put(character, n > 0 ? utf8proc_charwidth(code) : 1, width, out);
+      put(character, columns, width, out);
     }
   }
   return out;

@@ -7,6 +7,10 @@
 
 namespace chaski {
 
+// The columns of a text without controls on a terminal: a wide character, such as a Chinese one,
+// has two.
+size_t terminal_columns(std::string_view text);
+
 class WordWrap {
  public:
   // The output for `text` on a terminal of `width` columns. `text` has whole UTF-8 characters and

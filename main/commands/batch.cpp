@@ -272,6 +272,10 @@ class BatchRun {
     {
       const std::scoped_lock lock(mutex_);
       failed_ += reply.status != 200;
+      if (reply.status != 200) {
+        const std::pair error(line.number, body["error"]["message"].get<std::string>());
+        first_error_ = std::min(first_error_.value_or(error), error);
+      }
     }
     out["response"] = {{"status_code", reply.status}, {"request_id", line.sum}};
     out["response"]["body"] = std::move(body);
@@ -369,6 +373,10 @@ class BatchRun {
         counted(uint64_t(facts.counts.tokens), "token"), double(facts.counts.tokens) / seconds(),
         mean_requests(facts.totals));
     if (failed_ > 0) line += fmt::format("; {} with an error", counted(failed_, "line"));
+    if (first_error_)
+      line +=
+          fmt::format(", the first{} is line {}: {}", answered_before_ > 0 ? " of this run" : "",
+                      first_error_->first, first_error_->second);
     put_summary(line);
   }
 
@@ -391,6 +399,7 @@ class BatchRun {
   std::vector<size_t> order_;              // numbers of lines that are taken and not written
   std::map<size_t, std::string> results_;  // that wait for an earlier line
   size_t done_ = 0, failed_ = 0;
+  std::optional<std::pair<size_t, std::string>> first_error_;  // of this run: its line and message
   std::optional<Error> error_;
   std::atomic<bool> stop_ = false;
   bool out_failed_ = false;

@@ -14,6 +14,7 @@
 
 #include "engine/passes/mpi_link.h"
 #include "engine/session/engine.h"
+#include "engine/text/word_wrap.h"
 #include "main/terminal/base64.h"
 #include "main/terminal/wrapped.h"
 
@@ -173,27 +174,22 @@ std::string table(const std::vector<std::vector<std::string>>& rows, std::string
   return text;
 }
 
-// Columns of a text in UTF-8 whose characters have one column each.
-size_t columns_of(std::string_view text) {
-  return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
 std::string hanging(std::string begin, const std::string& text, size_t column, size_t width) {
   std::string all, line = std::move(begin);
-  size_t columns = columns_of(line);
+  size_t columns = terminal_columns(line);
   bool first = true;
   for (size_t at = 0; at < text.size(); first = false) {
     const size_t end = std::min(text.find(' ', at), text.size());
     const std::string next = text.substr(at, end - at);
     at = end + 1;
-    if (!first && columns + 1 + columns_of(next) > width) {
+    if (!first && columns + 1 + terminal_columns(next) > width) {
       all += line + "\n";
       line.assign(column, ' ');
       columns = column;
       first = true;
     }
     line += (first ? "" : " ") + next;
-    columns += (first ? 0 : 1) + columns_of(next);
+    columns += (first ? 0 : 1) + terminal_columns(next);
   }
   return all + line + "\n";
 }

@@ -107,6 +107,10 @@ TEST_CASE("batch: a bad line gets its error and a status of 10, and the others a
   CHECK_MESSAGE(outcome.status == 10, outcome.err);
   const std::vector<std::string> lines = lines_of(read_file(folder / "out"));
   REQUIRE(lines.size() == 10);
+  const json first = json::parse(lines[1])["response"]["body"]["error"]["message"];
+  CHECK_MESSAGE(
+      outcome.error_says("; 7 lines with an error, the first is line 2: " + std::string(first)),
+      outcome.err);
   const int numbers[] = {1, 2, 4, 5, 6, 7, 8, 9, 10, 11};
   for (size_t i = 0; i < lines.size(); ++i) {
     const json result = json::parse(lines[i]);

@@ -96,6 +96,12 @@ TEST_CASE("view: wide characters have two columns, combining ones none, and code
         "```\nlong lines of code\n```\nab c\033[4G\033[K\ncd");
 }
 
+TEST_CASE("view: the columns of a text are those that a terminal shows") {
+  CHECK(terminal_columns("") == 0);
+  CHECK(terminal_columns("ab \u4f60\u597d") == 7);
+  CHECK(terminal_columns("e\u0301\xff.") == 3);  // a byte that is not UTF-8 is one column
+}
+
 TEST_CASE("view: thinking is the text between its marks at the beginning, for any pieces") {
   const auto parts = [](const std::string& text, bool thinks, size_t piece) {
     std::string thought, answer;
