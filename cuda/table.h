@@ -26,8 +26,8 @@ struct DeviceBatch {
   const float* ropes[kMostRopes] = {};  // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
 };
 
-// One state's keys and values as kernels address them: KvView's keys() and values() with the sizes
-// computed, and the tables of its pool.
+// What kernels need to address one state's keys and values as KvView's keys() and values() do: the
+// sizes that these compute, and the tables of the state's pool.
 struct KvState {
   std::byte* first = nullptr;  // keys of page 0, head 0
   int64_t group_bytes = 0, k_bytes = 0, v_bytes = 0;

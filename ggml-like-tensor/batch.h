@@ -30,8 +30,8 @@ struct Store {
 };
 
 // What attention reads of a pool (reading.h). A group is a run of pages of a chunk, together with
-// the tokens that see any of these pages. They are tokens of all sequences whose tables have
-// exactly these pages there.
+// the tokens that see any of these pages. The tokens belong to all sequences whose tables have
+// exactly these pages at this place.
 struct Reading {
   struct Run {  // tokens [first, end) of the batch, of one sequence
     int32_t first, end;

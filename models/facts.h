@@ -79,7 +79,7 @@ struct Key {
 
   Key& in_gguf(std::string name);
   Key& not_in_gguf() { return in_gguf(""); }
-  // GGUF files do not have the key and always mean this value. An export of another is refused.
+  // GGUF files do not have the key and always mean this value. An export of another value fails.
   Key& in_gguf_always(double value) { return gguf_means = value, not_in_gguf(); }
   Key& in_hf(std::vector<std::string> places);
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }

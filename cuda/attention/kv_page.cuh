@@ -303,8 +303,8 @@ struct Values<Latent<F8>> : LatentValues<F8> {
     }
   }
 };
-// A word has four channels of a position. Lane 4 g + t takes word g of 32 channels: they are rows g
-// and g + 8 of two fragments.
+// A word has four channels of a position; 32 channels have 8 words. Lane 4 g + t takes word g of
+// positions 2 t, 2 t + 1 and 8 more. A word's channels are rows g and g + 8 of two fragments.
 template <>
 struct Values<Latent<Q8>> {
   static constexpr int kTiles = 2, kRows = 1;

@@ -163,7 +163,8 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1)
       all_sums, nullptr);
 }
 
-// In what follows `a` is as for ExpertMatMul. In the gated form its weight and bias are the gate's.
+// In the functions below, `a` has the inputs of ExpertMatMul. In the gated form, the weight and
+// bias in it are the gate's.
 int64_t rows_of(const OpArgs& a) { return a.in[2].shape.rows * a.in[2].shape.cols; }
 // Whether sorting pays off: experts have a row each or more, on average.
 bool sorts(const ExpertMatMul& op, const OpArgs& a) {

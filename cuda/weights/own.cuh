@@ -116,7 +116,7 @@ constexpr int bit_of(int x, int i) { return x >> i & 1; }
 template <class F>
 struct TrellisTables {
   static constexpr auto kNibbles = [] {
-    std::array<uint8_t, 16> table{};  // bits 0, 1: rest; 2: lower
+    std::array<uint8_t, 16> table{};  // by nibble: bits 0 and 1 are the rest, bit 2 is lower
     for (int n = 0; n < 16; ++n)
       table[size_t(n)] = F::kCodebook[4 * (n & 3) + 2 * bit_of(n, 3) + bit_of(n, 2)];
     return table;
@@ -134,7 +134,8 @@ requires(F::kRest == 4) struct TrellisTables<F> {  // the index is the level
 template <class F>
 requires(F::kWider) struct TrellisTables<F> {
   static constexpr auto table_of(const uint8_t (&codebook)[16]) {
-    std::array<uint8_t, 16> table{};  // bit 0: rest, 1: the second bit of rest, 2: lower
+    // By nibble: bit 0 is the first bit of the rest, bit 1 its second (wide columns), bit 2 lower.
+    std::array<uint8_t, 16> table{};
     for (int n = 0; n < 16; ++n)
       table[size_t(n)] =
           codebook[8 * bit_of(n, 1) + 4 * bit_of(n, 0) + 2 * bit_of(n, 3) + bit_of(n, 2)];

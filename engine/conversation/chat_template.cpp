@@ -247,7 +247,7 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
       why = error.what();
     }
   out.notice_ =
-      fmt::format("{}: the conversation is written as {}", why,
+      fmt::format("{}, so the conversation is written as {}", why,
                   family->marks.empty() ? "plain User: and Assistant: lines" : family->name);
   return out;
 }

@@ -43,8 +43,8 @@ std::optional<CharClass> class_of(char letter) {
   }();
   static const CharClass word = [] {
     const CodeSet ascii{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    // Beyond ASCII, some engines take letters, marks, numbers and connectors. These ranges have
-    // none of them: punctuation, currencies, arrows, mathematics, drawings, emoji.
+    // Beyond ASCII, \w of some engines has letters, marks, numbers and connectors. No \w has these
+    // ranges: punctuation, currencies, arrows, mathematics, drawings, emoji.
     CodeSet never{{0xA0, 0xA9},     {0xAB, 0xB1},     {0xB6, 0xB8},     {0xBB, 0xBB},
                   {0xBF, 0xBF},     {0xD7, 0xD7},     {0xF7, 0xF7},     {0x2010, 0x203E},
                   {0x2041, 0x2053}, {0x20A0, 0x20BF}, {0x2190, 0x23FF}, {0x2500, 0x2775},

@@ -40,7 +40,7 @@ struct LoadReport {
   Distribution late;  // sent minus scheduled, of all requests
   Distribution prompt_tokens,
       answer_tokens;           // of a request; prompt_tokens only if the server counts
-  double tokens_an_event = 0;  // 1: `between` is the time between tokens
+  double tokens_an_event = 0;  // a mean; if it is 1, `between` is the time between tokens
   bool counted = true;         // the server counted the tokens of every answer
   int64_t prompt_total = 0, cached_total = 0, answer_total = 0;
   std::map<std::string, LoadErrors> errors;  // by kind

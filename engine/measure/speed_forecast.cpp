@@ -102,7 +102,8 @@ void expect_all_steps(const Profile& whole, const BenchCase& probe) {
   for (const auto& [name, step] : whole.steps)
     if (step.cost.bytes > 0 &&
         std::ranges::none_of(probe.profile, [&](const StepTime& s) { return s.name == name; }))
-      fail(Exit::memory, "no layer that can be timed has the step {} {}", name.op, name.weight);
+      fail(Exit::memory, "the speed cannot be predicted: none of the timed layers has the op {} {}",
+           name.op, name.weight);
 }
 
 // The predicted seconds of the whole model, from the timed steps of the probe.
@@ -135,7 +136,8 @@ std::string signature(const ModelSource& source, const EngineOptions& o, int thr
 std::string this_program() {
   std::error_code none;
   const std::filesystem::path program = "/proc/self/exe";
-  return fmt::format("by a program of {} bytes, {}", std::filesystem::file_size(program, none),
+  return fmt::format("measured by the chaski program of {} bytes, written at {}",
+                     std::filesystem::file_size(program, none),
                      std::filesystem::last_write_time(program, none).time_since_epoch().count());
 }
 

@@ -69,7 +69,7 @@ std::vector<Option> options_of(const WeightJob& job, const Calibration& calibrat
   double probe = 0;  // the probe's error; the other divergences are computed from it
   for (const Format to : kLadder) {
     if (info(to).bits() >= info(from.info.format).bits()) break;
-    // If the probe caused no divergence, nothing is known about fewer bits.
+    // If the probe format caused no divergence, that of fewer bits is unknown: they are skipped.
     if (kl == 0 && info(to).bits() < info(kProbe).bits()) continue;
     TensorEncoder encoder(from, to, file,
                           {inputs_of(calibration, job), nullptr, RoundingMethod::search});

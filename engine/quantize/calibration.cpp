@@ -478,7 +478,7 @@ Calibration load_calibration(const std::string& path) {
     const auto counts = tensors.find(tensor + std::string(kCounts));
     if (counts == tensors.end() || counts->second->rows * counts->second->cols != sums->rows)
       fail(Exit::bad_file,
-           "{}: tensor {} has {} rows, expected {}{} with the same number of numbers", path,
+           "{}: tensor {} has {} rows, expected a tensor {}{} with one number for each row", path,
            escaped(name), sums->rows, escaped(tensor), kCounts);
     InputSquares& in = calibration.inputs[our_tensor_name(tensor)];
     in.cols = sums->cols, in.sums = floats_of(file, *sums);

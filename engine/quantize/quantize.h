@@ -91,7 +91,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);
 
 // The most bytes that the file of quantize_model() would have in addition to its tensors: metadata
-// such as the tokenizer, the table of tensors, and what aligns them. It depends on no format.
+// such as the tokenizer, the table of tensors, and padding. It is the same for all formats.
 uint64_t overhead_of(const ModelSource& source, const QuantizeOptions& options);
 
 // The tensors that quantize_model() would write, with formats, bytes and reasons but without

@@ -211,7 +211,8 @@ void PrefixFiles::write(std::span<const TokenId> text, std::span<const std::stri
   for (const auto& block : blocks) XXH3_64bits_update(state.get(), block.data(), block.size());
   const uint64_t sum = XXH3_64bits_digest(state.get());
   const XXH128_hash_t name = XXH3_128bits(text.data(), text.size_bytes());
-  // The first page comes first: of files of one time, later pages are removed first.
+  // The name begins with the first page's number: of files with the same time, those of later
+  // pages are removed first.
   const std::string path = (fs::path(folder_) / fmt::format("{:08}-{:016x}{:016x}{}", first,
                                                             name.high64, name.low64, kEnding))
                                .string();

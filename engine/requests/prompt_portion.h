@@ -82,7 +82,7 @@ class PromptPortion {
 
   double most_slowdown_;
   int passes_ = 0;
-  double alone_ = 0;  // seconds of passes of prompts alone since the last decode step
+  double alone_ = 0;  // seconds since the last decode step, in passes that read only prompts
   std::array<Recent, kWidths> step_;  // seconds, by decoding tokens
   Costs shared_costs_, alone_costs_;  // in passes with and without a decode step
 };

@@ -21,7 +21,7 @@ void accept_draft(std::vector<TokenId>& text, std::span<const Draft::Node> draft
     std::optional<TokenId> token;
     try {
       token = draw(size_t(out.last_accepted + 1), std::span<const TokenId>(text));
-    } catch (const Error& error) {  // such as of a grammar: other sessions of the pass go on
+    } catch (const Error& error) {  // for example of its grammar; other sessions of the pass go on
       if (out.last_accepted < 0) out.error = error;
     }
     if (!token) return;

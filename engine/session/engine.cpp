@@ -252,7 +252,8 @@ void Engine::Impl::open_experts(const EngineOptions& o) {
   if (!o.notice || (experts && o.expert_memory > 0)) return;
   if (!experts && room->bytes >= least)
     return o.notice(weights->path +
-                    " was replaced while it was opened, so its experts are read as mapped");
+                    " was replaced while it was opened, so its experts are read from the mapping "
+                    "of the old file");
   o.notice(experts
                ? fmt::format(
                      "{}: weights and context do not fit into memory: {} of {} of "
@@ -279,7 +280,8 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   if (stream) pipeline->cpu()->use_stream(stream.get());
   if (o.notice && !stream)
     o.notice(weights->path +
-             " was replaced while it was opened, so its weights are read as mapped");
+             " was replaced while it was opened, so its weights are read from the mapping of the "
+             "old file");
   if (o.notice && stream && o.weight_memory == 0)
     o.notice(fmt::format(
         "{}: weights and context do not fit into memory: {} of {} of weights are read from "

@@ -132,8 +132,9 @@ std::vector<std::string> copy_pages(Engine& engine, std::span<const TokenId> tex
     for (size_t pool = 0; pool < pools.size(); ++pool) {
       const bool wanted = !pools[pool].recurrent || size_t(page + 1) * kPage == text.size();
       const int32_t place = wanted ? link->places[pool] : kNoPage;
-      // Without a window, each later token attends to the page. A last page without its state
-      // would never be written again.
+      // Every later token attends to a page of a pool without a window, so the copy ends before a
+      // missing one. A last page without its recurrent state would count as stored, and the state
+      // would never be added.
       if (place == kNoPage && (pools[pool].recurrent ? wanted : pools[pool].window == 0))
         return out;
       bytes += place == kNoPage ? '\0' : '\1';

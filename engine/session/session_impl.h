@@ -22,8 +22,8 @@ struct Session::Impl {
   std::vector<Snapshot> snapshots;    // in ascending order of position
   int snapshot_cells = 256;           // distance of snapshots; doubled when there are too many
   int prompt_end = 0;                 // where a prompt began, or the last border of its batches
-  // index_end() enters nothing if the last tokens are likely to be rewound or those of the session
-  // that this is a fork of, or after drop_end().
+  // If one is set, index_end() adds nothing. `tentative`: the last tokens are likely to be rewound,
+  // or come from the session that this one was forked from. `drops_end`: drop_end() was called.
   bool tentative = false, drops_end = false;
   std::vector<int32_t> pages_;  // by pool: scratch of index_pages()
 

@@ -12,7 +12,7 @@ namespace chaski {
 
 struct StreamRoom {
   std::vector<StepWeights> streamed;  // in the order of a pass; empty if not even the ring fits
-  std::vector<const Weight*> kept;    // the other matrices that a pass reads whole
+  std::vector<const Weight*> kept;    // not streamed, read whole by a pass: stay in memory
   uint64_t a_pass = 0;                // bytes that a pass streams
   uint64_t bytes = 0, least = 0;      // of memory for the layers' matrices; that they need
   uint64_t over = 0;  // bytes by which other weights, states and activations exceed memory

@@ -227,7 +227,7 @@ std::vector<ShelvedModel>::iterator nearest_model(const std::string& name,
   return std::ranges::find(models, nearest_name(name, names), &ShelvedModel::name);
 }
 
-// Opens the model to see. One that cannot be opened may be any.
+// Opens the model to read its kind. False if it cannot be opened, because its kind is unknown.
 bool makes_embeddings(const std::string& path) {
   try {
     return good_for(inspect_model(path, "")) == "embeddings";

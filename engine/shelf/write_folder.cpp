@@ -42,7 +42,7 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
     std::string line = fmt::format("{}: weights need {}, they had {} before", folder,
                                    in_megabytes(made.bytes), in_megabytes(total));
     for (const PackedFolder::Grown& one : made.grown)
-      line += fmt::format("{} {} was {} and is {} here ({} instead of {})",
+      line += fmt::format("{} {} was stored as {}, now as {} ({} instead of {})",
                           &one == made.grown.data() ? ":" : ";", one.name, one.from, one.to,
                           in_megabytes(one.after), in_megabytes(one.before));
     notes.push_back(line + (made.grown.empty()

@@ -159,7 +159,8 @@ struct CpuKernel<Attention, V> {
       each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
   }
 
-  // Computes units [first, last). Consecutive blocks often have the same queries.
+  // Computes units [first, last). Consecutive query blocks often have the same queries, which are
+  // then loaded once.
   static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t first,
                           int64_t last, const Scratch& scratch) {
     const Reading& r = reading(op, a);

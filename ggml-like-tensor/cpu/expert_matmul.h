@@ -1,7 +1,7 @@
-// Matmuls with a weight for each row. A unit of work is some strips of one expert, times all rows
-// that chose it. So an expert's weights are read once in a pass, whatever its number of tokens: a
-// strip stays in L2 while it is multiplied with kTokens rows at a time. A decode step chooses few
-// of many experts, so only the experts that its rows can choose have units.
+// Matmuls in which each row chooses its weight matrix. A unit of work is some strips of one expert,
+// times all rows that chose it. So an expert's weights are read once in a pass, whatever its number
+// of tokens: a strip stays in L2 while it is multiplied with kTokens rows at a time. A decode step
+// chooses few of many experts, so only the experts that its rows can choose have units.
 #pragma once
 #include "ggml-like-tensor/cpu/matmul.h"
 #include "ggml-like-tensor/ops/gated_expert_matmul.h"

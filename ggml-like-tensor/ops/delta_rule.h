@@ -49,7 +49,7 @@ struct DeltaRule {
            "every head must have its q, k and v");
     ENSURE(in[3] == (Shape{rows, int64_t(heads) * (by_channel ? k_dim : 1)}) &&
                in[4] == (Shape{rows, heads}) && in[5] == (Shape{1, heads}),
-           "every head must have its numbers");
+           "every head must have its dt, beta and A");
     return {{in[0].rows, int64_t(heads) * v_dim}};
   }
   Cost cost(const OpArgs& a) const {

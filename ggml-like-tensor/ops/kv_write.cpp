@@ -31,8 +31,8 @@ void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b) {
   std::copy(a.q, a.q + 32, b.q);
 }
 
-// Largest value over scale. Codes reach from -8 to 7. Above 7.5, the largest values are cut off,
-// and the sum of squared errors may still be smaller.
+// The ratios that are tried of the largest value to the scale. Codes reach from -8 to 7, so a ratio
+// above 7.5 cuts off the largest values. The sum of squared errors may still be smaller.
 constexpr float kLevels[] = {7.5f, 6, 6.5f, 7, 8, 8.5f, 9, 9.5f};
 
 void PageOf<Q4_0>::encode(const float* x, int n, Q4_0::Block& b) {

@@ -8,7 +8,7 @@ void SparseAttention::gather(const KvView& from, int head, const int32_t* table,
   KvFormats::with(l.format, [&]<class F>(F) {
     const int tiles = l.k_cols() / F::kBlock;
     const auto tiles_of = [](std::byte* page) { return reinterpret_cast<typename F::Tile*>(page); };
-    // Cells of one page that come into one page are copied together, tile by tile.
+    // Consecutive cells with one source page and one target page are copied together, tile by tile.
     for (int64_t i = 0, end; i < n; i = end) {
       const int32_t page = cells[i] / kPage;
       for (end = i + 1; end < n && end % kPage && cells[end] / kPage == page;) ++end;

@@ -55,11 +55,11 @@ struct StateScan {
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(heads % groups == 0 && (timed || groups == heads) &&
                in[0].cols == rows() + 2 * int64_t(groups) * states,
-           "a row must have x by head, and B and C by group");
+           "a row must have x of every head, and B and C of every group");
     ENSURE(timed
                ? in[1] == (Shape{in[0].rows, heads}) && in[2] == (Shape{1, heads}) && in[3] == in[2]
                : in[1] == (Shape{1, heads}),
-           "every head must have its numbers");
+           "every head must have its A, and if timed its dt and D");
     return {{in[0].rows, rows()}};
   }
   Cost cost(const OpArgs& a) const {

@@ -171,7 +171,7 @@ void read_anthropic_thinking(const Field& fields, ChatRequest& request) {
   if (!thinking) return;
   request.thinks = (*thinking)["type"].one_of(
                        {"enabled", "adaptive", "between_tools", "disabled"}) != "disabled";
-  thinking->accept({"budget_tokens", "display"});  // the model chooses how long it thinks
+  thinking->accept({"budget_tokens", "display"});  // ignored: the model chooses how long to think
 }
 
 // Answers in JSON, by the names of several versions of the interface.

@@ -196,7 +196,7 @@ void read_thinking(const Field& fields, Body& body, ChatRequest& request) {
     if (std::ranges::count(kOwnVariables, name) > 0)
       value.refuse("is a variable that the server sets, expected another name");
     if (name == "enable_thinking" || name == "thinking") request.thinks = value.flag();
-    // The flag decides: "reasoning_effort" may have set it too.
+    // Templates get this one from request.thinks, which "reasoning_effort" may have set too.
     if (name == "enable_thinking") continue;
     request.variables.emplace_back(name, value_of_json(written(value.whole_json())));
   }

@@ -170,7 +170,9 @@ class BatchRun {
     const std::map<size_t, BatchResult>& earlier = output_.earlier();
     if (earlier.empty()) return;
     if (flags_.in == "-")
-      fail(Exit::usage, "{} has results, but standard input is not read twice: expected a file",
+      fail(Exit::usage,
+           "{} has results of an earlier run; standard input cannot be compared with them, "
+           "expected a file as IN",
            flags_.out);
     BatchInput again(flags_.in, key_);
     while (answered_before_ < earlier.size()) {
@@ -257,7 +259,7 @@ class BatchRun {
       const BatchRequest request = read_request(line, custom_id);
       bool other_method = false;
       const Endpoint* const route = find_route("POST", request.url, &other_method);
-      ENSURE(route, "the endpoints of a batch have routes");
+      ENSURE(route, "every endpoint of a batch must have a route");
       answer_call(api_, *route, {"", request.body}, reply);
     } catch (const ApiError& error) {
       reply.whole(error.status, "", written(openai_error(error)));

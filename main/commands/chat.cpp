@@ -153,7 +153,7 @@ int Chat::talk() {
   if (interactive_ && !over_) put_note("");
   if (!interactive_)
     for (const AttachedFile& file : files_)
-      put_notice(file.path + " is not sent: no message came after it was queued");
+      put_notice(file.path + " is not sent, because no message followed it");
   return status_;
 }
 
@@ -425,7 +425,7 @@ std::string Chat::state_line(const GenerateResult& result) const {
   }
   std::string line = of_context(tokens);
   if (result.known_tokens < result.prompt_tokens)
-    return fmt::format("{}; {}; {} of {} were read", line, why_it_ended(result.finish),
+    return fmt::format("{}; {}; {} of the prompt's {} were read", line, why_it_ended(result.finish),
                        result.known_tokens - result.cached_tokens,
                        counted(uint64_t(result.prompt_tokens - result.cached_tokens), "new token"));
   if (result.decode_rate() > 0) line += fmt::format("; {:.1f} tok/s", result.decode_rate());

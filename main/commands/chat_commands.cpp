@@ -104,8 +104,9 @@ void Chat::run_command(const std::string& line) {
         fmt::format(
             "{} is not a command, {}{}", name,
             likely.empty() ? "/help lists the commands" : fmt::format("did you mean {}?", likely),
-            conversation_.open_call() ? "; put a result that begins with / between two \"\"\""
-                                      : ""));
+            conversation_.open_call()
+                ? "; if it is the result of the call, put it between two \"\"\""
+                : ""));
   }
   if (!argument.empty() && !*command->argument)
     return report_error(Exit::usage,

@@ -94,7 +94,7 @@ std::string needs_table(const Inspection& found) {
                      : "chaski can only bench it, because it has no tokenizer\n");
 }
 
-// Errors of a tensor that the quantizer wrote into the file; empty if it wrote none.
+// The quantization errors of a tensor, as recorded in the file; empty if none are.
 std::string losses_of(const ModelSource& source, const TensorSource& tensor) {
   const size_t at = size_t(&tensor - source.tensors.data());
   const auto value = [&](const char* key) {

@@ -465,13 +465,14 @@ Action declare_run(Flags parser) {
       .excludes(parser.named("--beam"));
   for (const char* other : {"--answers", "--best-of", "--beam", "--logprobs", "--cache"})
     parser.named("--answer-cache").excludes(parser.named(other));
-  parser.table({"Why a text ends (\"finish\" of --json)",
-                {{"end", "the model ended it"},
-                 {"stop", "a --stop text was generated"},
-                 {"length", "it reached the number of tokens of -n"},
-                 {"full", "the context is full (see --context-policy)"},
-                 {"interrupted", "Ctrl-C"},
-                 {"error", "an error, after a part of the text; its line is on standard error"}}});
+  parser.table(
+      {"Why a text ends (\"finish\" of --json)",
+       {{"end", "the model ended it"},
+        {"stop", "a --stop text was generated"},
+        {"length", "it reached the number of tokens of -n"},
+        {"full", "the context is full (see --context-policy)"},
+        {"interrupted", "Ctrl-C"},
+        {"error", "an error, after a part of the text; the message is on standard error"}}});
   parser.example("Continue a text with 50 tokens",
                  "chaski run -m model.gguf -p \"Once upon a time\" -n 50");
   parser.example("The same story every time, with the bundled model", "chaski run --seed 10");

@@ -369,7 +369,8 @@ Action declare_serve(Flags parser) {
       .type("DIR");
   flags->cache_size_flag =
       parser
-          .add("--cache-size", flags->cache_size, "most bytes of the files of --cache (default {})")
+          .add("--cache-size", flags->cache_size,
+               "the files of --cache have at most this many bytes (default {})")
           .not_empty("a number of bytes")
           .type("BYTES");
   parser
@@ -379,7 +380,8 @@ Action declare_serve(Flags parser) {
       .type("DIR");
   flags->store_size_flag =
       parser
-          .add("--store-size", flags->store_size, "most bytes of the files of --store (default {})")
+          .add("--store-size", flags->store_size,
+               "the files of --store have at most this many bytes (default {})")
           .not_empty("a number of bytes")
           .type("BYTES");
   parser.add("--max-body", flags->most_body, "most bytes of a request (default {})")

@@ -24,7 +24,7 @@ constexpr Variable kVariables[] = {
     {"CHASKI_PDL", "0: GPU kernels do not start before the previous kernel has ended"},
     {"CHASKI_WORDS", "command line of --hosts, which chaski itself sets for the machines"},
     {"CHASKI_LEAST_BYTES",
-     "weights with fewer bytes are computed by every machine of --hosts (for tests)"},
+     "weights with fewer bytes are not split over the machines of --hosts (for tests)"},
     {"OMPI_COMM_WORLD_SIZE", "number of processes that mpirun started, which compute together"},
     {"OMPI_COMM_WORLD_RANK", "number of this process among them"},
     {"CUDA_VISIBLE_DEVICES", "GPUs that chaski can see; empty: none"},

@@ -359,7 +359,7 @@ std::shared_ptr<const Rules> GenerationFlags::rules(
                      : !json_schema.empty() ? parse_json_schema(*source)
                                             : parse_regex(*source);
   for (const std::string& line : rules->impossible())
-    put_notice(fmt::format("{}: {}: no answer uses it", source->name, line));
+    put_notice(fmt::format("{}: {}: no text fits this, so no answer has it", source->name, line));
   return rules;
 }
 

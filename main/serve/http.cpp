@@ -280,8 +280,8 @@ bufferevent* HttpServer::Impl::new_link() {
           ::shutdown(bufferevent_getfd(link.buffers), SHUT_RDWR);
       },
       &link);
-  // evhttp makes its connection when this function has returned, and reads nothing before this
-  // event. The connection is the argument of the callbacks that it sets.
+  // evhttp makes its connection after this function has returned, and reads nothing before this
+  // event. The event finds the connection as the argument of the callbacks that evhttp has set.
   event_base_once(
       base, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* of) {

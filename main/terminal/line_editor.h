@@ -50,7 +50,8 @@ class LineEditor {
   // The line that sends this text as a message: the text, or a placeholder if it is long, or if the
   // editor would change it, run it as a command, or send it to the terminal as control characters.
   std::string line_of(const std::string& text);
-  // Up gives this line, a Message::typed or line_of(). It is not written to the history file.
+  // The key Up recalls this line, which is a Message::typed or a result of line_of(). The history
+  // file does not get it.
   void recall(const std::string& line);
   // The same, and later chats have the line too.
   void remember(const std::string& line);

@@ -61,7 +61,8 @@ class KimiLinear : public Mla {
   };
   std::vector<Delta> deltas;
   std::vector<int64_t> attending;  // config.json's numbers of layers with attention, from 1 on
-  // By layer: config.json's other list, 1 for attention; and 0 for a delta rule.
+  // By layer, 1 for attention and 0 for a delta rule. `kinds_in_hf` is layer_types of config.json,
+  // which some files have instead of `attending`. `kv_list` is GGUF's list, or made from them.
   std::vector<int64_t> kinds_in_hf, kv_list;
   int64_t taps = 4, delta_dim = 128;
 

@@ -13,8 +13,8 @@ class SparseMla : public Mla {
   void agree(const std::string& file) const override;
 
  protected:
-  // 1 for each layer with an indexer; the others attend to the cells of the layer before. Empty:
-  // all layers have one.
+  // 1 for each layer with an indexer, which chooses its cells; the others attend to the cells that
+  // the layer before attends to. Empty: all layers have one.
   std::vector<int64_t> indexed;
   // Queries and keys of the indexer rotate channels that are half of the rotated part apart.
   bool index_half_split = false;

@@ -81,9 +81,9 @@ void dots(Triangle& l, int64_t first, const double* b, int64_t n, double* out) {
   for (int i = 0; i < 8; ++i) out[i] = sum[i][0] + sum[i][1] + (k < n ? a[i][k] * b[k] : 0);
 }
 
-// Replaces the matrix by L with L L^T = matrix (Cholesky). n is a multiple of 8. No square on the
-// diagonal is below the least eigenvalue, which is at least `least`, so rounding errors are clamped
-// to that.
+// Replaces the matrix by L with L L^T = matrix (Cholesky). n is a multiple of 8. Without rounding,
+// the square of each diagonal entry of L is at least the least eigenvalue, which is at least
+// `least`. So a smaller square is a rounding error and is raised to `least`.
 void factorize(Triangle& l, int64_t n, double least) {
   for (int64_t first = 0; first < n; first += 8) {
     double dot[8];
@@ -136,8 +136,8 @@ Feedback::Feedback(const Gram& gram, double shrinkage, double damping) : kept_(1
     return energy[size_t(a)] > energy[size_t(b)];
   });
 
-  // X^T X = M M^T (gptq.h). With rows and columns reversed, M is the lower Cholesky factor of the
-  // reversed X^T X.
+  // X^T X = M M^T, where M is upper triangular (gptq.h). If both have their rows and columns in
+  // reverse order, M is the lower Cholesky factor of X^T X.
   const double more = mean > 0 ? damping * mean : 1;
   Triangle l(n);
   for (int64_t i = 0; i < n; ++i)

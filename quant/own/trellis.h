@@ -1,23 +1,25 @@
 // The common part of chaski's own formats of 2 to 5 bits: trellis codes (Marcellin and Fischer
 // 1990). q4 and q4h do not use them, because they are made for speed.
 //
-// The codebook has twice as many levels as a column's code can select. Each column chooses from
-// every second level, and the columns before it decide which half that is. One bit of each column,
-// b, is its step on a path; the other bits are its `rest`:
+// The codebook has twice as many levels as a column's code can select. A column chooses among the
+// even levels or among the odd ones; the columns before it decide which. One bit of each column, b,
+// is its step on a path; the other bits are its `rest`:
 //
 //   upper = b(i) ^ b(i-1) ^ b(i-3),  lower = b(i-2)      (8 states, Ungerboeck 1982)
-//   level = codebook[4 * rest + 2 * upper + lower]             (q5: the index itself)
+//   level = codebook[4 * rest + 2 * upper + lower]             (q5: level = 4 * rest + ...)
 //
 // The encoder searches for the path with the least total error of all columns (Viterbi 1967). The
 // bits before the first column are zeros.
 //
 // A row's 32 steps are one word. The path visits the columns in the order of the word's bits: 0, 4,
 // 8, ... 28, 1, 5, ... 31. So kernels compute `upper` and `lower` of a whole block with a few
-// shifts. Scales are as in q4.h: 5 bits in units of the row, one of four centres, a sign.
+// shifts. A block's scale byte is as in q4.h: 5 bits multiply the row's unit, 2 bits choose one of
+// four centres, 1 bit is the sign.
 //
 // Tile: first the path's 64 bytes; bit g of byte 4r + k belongs to row r, column 4g + k. Then the
 // rest: the nibbles of a byte belong to columns 4g + k and 16 + 4g + k; the third of three bits is
-// stored like the path. Then the rows' scale bytes. A strip begins with 16 units.
+// stored like the path. Then the rows' scale bytes. A strip begins with the units of its
+// 16 rows.
 #pragma once
 #include <array>
 #include <cstring>

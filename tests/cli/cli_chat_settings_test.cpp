@@ -392,7 +392,7 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
   const Outcome unused = lines({}, "Hello.\n/file " + a + "\n/file " + b + "\n");
   for (const std::string& file : {a, b})
     CHECK_MESSAGE(unused.error_says("chaski: note: " + file +
-                                    " is not sent: no message came after it was queued\n"),
+                                    " is not sent, because no message followed it\n"),
                   unused.err);
   CHECK_FALSE(outcome.error_says("is not sent"));
   const Outcome back = lines({}, "/file " + a + "\n/file \"\"\nHello.\n/save " + talk + "b\n");
@@ -401,7 +401,7 @@ TEST_CASE("cli/chat /file: the text of files is sent with the next message") {
   const Outcome undone = lines({}, "/file " + a + "\nHello.\n/undo\nAgain.\n/save " + talk + "c\n");
   CHECK_MESSAGE(undone.error_says("removed: Hello. and 4 more lines\n"), undone.err);
   const Outcome queued = lines({}, "/file " + a + "\nHello.\n/undo\n");
-  CHECK_MESSAGE(queued.error_says(a + " is not sent: no message came after it was queued\n"),
+  CHECK_MESSAGE(queued.error_says(a + " is not sent, because no message followed it\n"),
                 queued.err);
   CHECK(said_in(talk + "c", "user") ==
         std::vector<std::string>{"Again.\n\n" + a + ":\nAlpha.\nBeta."});

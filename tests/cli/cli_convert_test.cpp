@@ -109,7 +109,8 @@ TEST_CASE("cli/convert: a model is replaced with a note, and another file is not
   }
 }
 
-// Folders packed by other programs: they convert to .quipu, and GGUF has no such format.
+// Folders packed by other programs convert to .quipu. Conversion to GGUF is refused, because it
+// cannot store them.
 TEST_CASE("cli/packed folders are converted and keep their formats") {
   TempFolder folder;
   for (const auto& [name, format] :
@@ -136,7 +137,7 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
     const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK_MESSAGE(made.status == 0, made.err);
     CHECK_MESSAGE(made.error_says(out + ": weights need "), made.err);
-    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight was q8 and is f32 here ("),
+    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight was stored as q8, now as f32 ("),
                   made.err);
     CHECK_MESSAGE(
         made.error_says("), because the layout stores embedding and head only as floats\n"),
@@ -199,8 +200,9 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
               .status == 0);
   const Outcome both =
       chaski_run({"convert", folder / "b.quipu", folder / "both", "--layout", "gptq"});
-  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight was q8 and is f32 here ("), both.err);
-  CHECK_MESSAGE(both.error_says(": lm_head.weight was q8 and is f32 here ("), both.err);
+  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight was stored as q8, now as f32 ("),
+                both.err);
+  CHECK_MESSAGE(both.error_says(": lm_head.weight was stored as q8, now as f32 ("), both.err);
   const Outcome floats =
       chaski_run({"convert", golden("models/llama_f16"), folder / "d", "--layout", "awq"});
   CHECK(floats.status == 3);

@@ -91,7 +91,8 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
   // Speeds of another build are measured again.
   for (const auto& file : std::filesystem::directory_iterator(cache.folder()))
     if (contains(read_file(file.path()), "prompt and decode"))
-      write_file(file.path(), "5 7 tokens per second, prompt and decode, by a program of 1 byte\n");
+      write_file(file.path(),
+                 "5 7 tokens per second, prompt and decode, measured by another program\n");
   const json rebuilt = json::parse(chaski_run({"plan", kStory, "--device", "cpu", "--json"}).out);
   CHECK(rebuilt["decode_tokens_per_second"] != 7);
   const Outcome measured = chaski_run({"plan", kStory, "--device", "cpu", "--measure"});

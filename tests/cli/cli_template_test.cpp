@@ -73,7 +73,7 @@ TEST_CASE("cli/template of a template that is broken, hostile or missing") {
   const Outcome broken = chaski_run({"template", Folder("<|im_start|>{% if %}").path});
   CHECK(broken.status == 0);
   CHECK(
-      broken.error_says("line 1: found \"%}\", expected an expression: the conversation "
+      broken.error_says("line 1: found \"%}\", expected an expression, so the conversation "
                         "is written as chatml"));
   CHECK(broken.err.starts_with("chaski: note: "));
   CHECK(std::count(broken.err.begin(), broken.err.end(), '\n') == 1);
@@ -83,7 +83,7 @@ TEST_CASE("cli/template of a template that is broken, hostile or missing") {
       "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
       "{{ messages }}"));
   CHECK(hostile["notice"].get<std::string>().find(
-            "line 1: takes too much memory: the conversation is") != std::string::npos);
+            "line 1: takes too much memory, so the conversation is") != std::string::npos);
   check_one_line(chaski_run({"template", "nothing.gguf"}), 5, "nothing.gguf: ");
 }
 
@@ -204,8 +204,8 @@ TEST_CASE(
       asked(count, "Count!\n/tokens\n/usr/bin\n\"\"\"/quit\"\"\"\n/save " + talk + "\nAgain!\n");
   CHECK(lines.status == 2);
   CHECK_MESSAGE(lines.error_says(" of 512 tokens\n"), lines.err);
-  CHECK_MESSAGE(lines.error_says("/usr/bin is not a command, /help lists the commands; put a "
-                                 "result that begins with / between two \"\"\""),
+  CHECK_MESSAGE(lines.error_says("/usr/bin is not a command, /help lists the commands; if it "
+                                 "is the result of the call, put it between two \"\"\""),
                 lines.err);
   CHECK_MESSAGE(lines.error_says("4 messages in " + talk), lines.err);
   CHECK(lines.error_says("no result: the question and its tool calls are removed"));

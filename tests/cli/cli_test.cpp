@@ -182,7 +182,7 @@ TEST_CASE("cli/a tokenizer file is refused for a model that does not need one") 
     CAPTURE(joined(all));
     check_one_line(chaski_run(all), 2, "--tokenizer");
   }
-  // A model with its own tokenizer can draft for a model that needs a file.
+  // A model with its own tokenizer can draft for a model that needs --tokenizer FILE.
   const std::string llama2c = data("models/stories260K.bin"), tokenizer = data("models/tok512.bin");
   if (!have(llama2c)) return;
   REQUIRE(chaski_run({"convert", llama2c, folder / "draft.quipu"}).status == 0);

@@ -169,7 +169,7 @@ constexpr Line kLines[] = {
     {"ls", "ls: chaski list shows the models"},
     {"ps", "ps: chaski serve is the server"},
     {"server", "server: use chaski serve"},
-    {"batch --answer-cache DIR", "--answer-cache: the flag is for run and chat"},
+    {"batch --answer-cache DIR", "--answer-cache: only run and chat have this flag"},
     {"run -m MODEL --port 1", "--port: chaski serve is the server"},
     {"serve -m MODEL --port 0 -np 2 -a name --metrics --check", ""},
     {"serve -m MODEL --api-key x", "--api-key: use --api-keys FILE"},

@@ -150,7 +150,7 @@ TEST_CASE("cli/chat on a terminal: every command") {
       {"/clear", "> "},
       {"One\033\rtwo", " of 512 tokens; "},  // Alt-Enter
       {"/tokens", " of 512 tokens\r"}};
-  std::vector<int> tokens;  // of the conversation, each time chaski printed them
+  std::vector<int> tokens;  // how many the conversation has, each time chaski printed it
   for (const auto& [keys, shown] : typed) {
     CAPTURE(keys);
     screen.type(keys + "\r");

@@ -1,5 +1,6 @@
-// Layers for one more token of Qwen 3.5 and Qwen 3 Next: which folders and files have one, damaged
-// ones, and the texts with their drafts. eagle_test.cpp compares their logits.
+// The multi-token prediction layers of Qwen 3.5 and Qwen 3 Next: which folders and files have one,
+// damaged layers, and texts that are generated with their drafts. eagle_test.cpp compares their
+// logits.
 #include <cstring>
 #include <nlohmann/json.hpp>
 

@@ -136,7 +136,8 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
         contains(line, fmt::format("tensor d2t has {} at 2, expected one of 96 tokens", further)),
         line);
   }
-  // A model with too few layers needs the list of layers.
+  // If the model has too few layers for the default of the layers that an EAGLE-3 head reads, the
+  // head must list them.
   const TempFolder temp;
   const auto other = open_on_cpu(kEagleTarget, Format::f32);
   const auto write_for = [&](const std::string& more) {

@@ -328,7 +328,7 @@ TEST_CASE("prefix: writing again to an indexed page does not change the index") 
   const auto third = warm->session();
   CHECK(third->reuse(t).size() == 4);
   CHECK(same(last(t), third->extend(std::span(t).subspan(96))));
-  // If no page is left for a copy, the old one leaves the index.
+  // If no page is left for a copy of an indexed page, it leaves the index and is overwritten.
   session->rewind(72);
   const Crowd crowd(warm->kv_cache().pools[0], 0);
   const auto ends = std::span(t).subspan(72, 8);

@@ -300,7 +300,7 @@ TEST_CASE("grammar: a text follows its grammar from its first token to its end")
   plain.draft_length = 0;
   const auto pages = schema(alike + "]}");
   CHECK(text_of(pages, "Once", guessing).text == text_of(pages, "Once", plain).text);
-  // A text that may end anywhere is the text without a grammar.
+  // A grammar that allows every text does not change what is generated.
   GenerateOptions o;
   o.max_tokens = 60, o.sampling.seed = 3;
   Grammar any(regex("(.|\\n)*"), engine->tokenizer());

@@ -425,7 +425,7 @@ TEST_CASE("grammar: a schema that is not supported is refused by name") {
       {R"({"patternProperties": {"^a": {}, "^b": {"type": "null"}}})",
        "several patternProperties are not supported"},
       {R"({"patternProperties": {"b$": {}}, "properties": {"ab": {}}})",
-       "/patternProperties: pattern b$ fits ab, which properties or required names"},
+       "/patternProperties: pattern b$ also fits ab, a name in \"properties\" or \"required\""},
       {R"({"patternProperties": {"(": {}}})", "/patternProperties: line 1, column 2"},
       {R"({"allOf": [{"patternProperties": {"^a": {}}}, {"additionalProperties": {}}]})",
        "patternProperties together with additionalProperties of another part"},

@@ -228,7 +228,7 @@ TEST_CASE("bad/config.json") {
                R"("MistralForCausalLM"], "sliding_window": -1,)");
   check_added("is_causal is false, expected true", R"("is_causal": false)");
   check_added(
-      "rope_scaling is an object, expected nothing there together with rope_parameters",
+      "rope_scaling is an object, expected no such key together with rope_parameters",
       R"("rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_theta": 1})");
   check_added("hidden_size appears twice", R"("hidden_size": 8)");
 }

@@ -57,7 +57,8 @@ struct Weighed {
   }
 };
 
-// The least error of any scale byte of q4 (spans of 32) or q4h (of 16), with every code tried.
+// The least error that q4 (spans of 32) or q4h (of 16) can reach: all scale bytes are tried, each
+// with the best code of every weight.
 double least_of_nibbles(const Weighed& w, int span) {
   double sum = 0;
   for (int r = 0; r < 16; ++r) {

@@ -86,8 +86,8 @@ void run_backwards(const Backend& backend, const AnyOp& op, const OpArgs& a) {
   CHECK(counters == std::vector<uint32_t>(kSharedCounters));
 }
 
-// Checks that each token of a case of attention gets alone what it got together with the others, on
-// every instruction set.
+// Checks, on every instruction set, that attention computes the same output for a token of a case
+// alone as together with the other tokens.
 void expect_same_alone(const Attention& op, Case& c) {
   for (const Backend* backend : cpu_backends()) {
     CAPTURE(backend->name);

@@ -393,7 +393,8 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   Metadata meta = spm({"<unk>", "a"});
   CHECK_EQ(load_error(meta), "");
   meta.set_int("tokenizer.eos_id", 2);
-  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.eos_id is 2, expected less than 2 tokens");
+  CHECK_EQ(load_error(meta),
+           "made.gguf: tokenizer.eos_id is 2, expected an id below 2, the number of tokens");
   CHECK_EQ(load_error(spm({"<unk>", "a", "b"})),
            "made.gguf: tokenizer.types has 2 entries, expected 3");
   meta = spm({"<unk>", "a"});
@@ -420,7 +421,9 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   CHECK_NE(load_error(bpe_metadata({}, {""})), "");
   meta = bpe_metadata({}, {});
   meta.set_ints("tokenizer.eos_ids", {1, 256});
-  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.eos_ids has 256, expected less than 256 tokens");
+  CHECK_EQ(
+      load_error(meta),
+      "made.gguf: tokenizer.eos_ids has the id 256, expected ids below 256, the number of tokens");
   meta = bpe_metadata({}, {});
   meta.set_str("tokenizer.pre", "unheard-of");
   CHECK_NE(load_error(meta).find("tokenizer.pre is \"unheard-of\", expected a known name"),

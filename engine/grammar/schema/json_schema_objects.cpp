@@ -27,7 +27,9 @@ SchemaParser::Patterned SchemaParser::patterned(const Json& schema,
     out.patterns.push_back(pattern);
     for (const std::string& name : names)
       if (matches(name, "pattern", pattern, place))
-        wrong(place, "pattern {} fits {}, which properties or required names, and is not supported",
+        wrong(place,
+              "pattern {} also fits {}, a name in \"properties\" or \"required\", which is not "
+              "supported",
               escaped(pattern), escaped(name));
   }
   return out;

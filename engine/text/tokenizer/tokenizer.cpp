@@ -108,8 +108,8 @@ Tokenizer::Tokenizer(const Metadata& meta)
 TokenId Tokenizer::id_at(const Metadata& meta, const std::string& key, TokenId otherwise) const {
   const int64_t id = meta.integer(key, otherwise);
   if (id < -1 || id >= size())
-    fail(Exit::bad_file, "{}: {} is {}, expected less than {} tokens", meta.origin, key, id,
-         size());
+    fail(Exit::bad_file, "{}: {} is {}, expected an id below {}, the number of tokens", meta.origin,
+         key, id, size());
   return static_cast<TokenId>(id);
 }
 
@@ -134,7 +134,8 @@ void Tokenizer::read_ends(const Metadata& meta) {
   ends_ = {eos_, id_at(meta, "tokenizer.eot_id", -1)};
   for (int64_t id : meta.ints("tokenizer.eos_ids")) {
     if (id < 0 || id >= size())
-      fail(Exit::bad_file, "{}: tokenizer.eos_ids has {}, expected less than {} tokens",
+      fail(Exit::bad_file,
+           "{}: tokenizer.eos_ids has the id {}, expected ids below {}, the number of tokens",
            meta.origin, id, size());
     ends_.push_back(static_cast<TokenId>(id));
   }

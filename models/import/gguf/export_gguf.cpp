@@ -172,7 +172,7 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
            "{}: model.rope_original_context is {}, which GGUF cannot store for dynamic scaling, "
            "expected the context_length {}",
            meta.origin, original, context);
-    // Up to the context of the file dynamic changes nothing, so only chaski needs to know of it.
+    // Up to the file's context length, "dynamic" scaling changes nothing, so only chaski needs it.
     for (const char* key : {"type", "factor", "original_context_length"})
       if (auto value = values.extract(prefix + key)) {
         value.key() = std::string(kOwnScaling) + key;

@@ -1,4 +1,4 @@
-// Imports a folder of a head of models/heads, as its authors publish it: config.json, and
+// Imports the folder of a draft head (models/heads) as its authors publish it: config.json, and
 // model.safetensors or its shards.
 #pragma once
 #include "ggml-like-tensor/file/model_source.h"

@@ -289,9 +289,10 @@ void expect_rope(const Keys& keys, const Json& config) {
                                  [](const Key& key) { return key.ours == "model.rope_dim"; });
   const Json older = config["rope_scaling"], newer = config["rope_parameters"];
   for (const Json& value : {older, newer})
-    if (!turns && value.size() > 0) value.wrong("nothing there: the model has no rotary positions");
+    if (!turns && value.size() > 0)
+      value.wrong("no such key, because the model has no rotary positions");
   if (older.size() > 0 && newer.size() > 0 && !older.equals(newer))
-    older.wrong("nothing there together with rope_parameters");
+    older.wrong("no such key together with rope_parameters");
 }
 
 // An object whose members have the numbers of some layers, which must be those of `layers`.
