@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Checks that chaski serve gives each of many clients the bytes that `chaski run` and `chaski chat -p` give alone.
 
-    serve_identity.py MODEL [--requests 1000] [--clients 16] [--tokens 96] [--ctx 512] [--cache] [--program build/chaski]
+    serve_identity.py MODEL [--requests 1000] [--clients 16] [--tokens 64] [--ctx 160] [--cache] [--program build/chaski]
 
-Clients come and go, whole and streamed; a tenth of them leaves in the middle of an answer, and some ask for 4 answers at once. The
-context is small, so that the pages of the KV cache run out and requests are preempted: if none was, or no draft token was tried, the
-exit status is 1 too. With --cache, a second server continues with the files of the first one after half of the requests. Prints the
-differences and the counts.
+Clients come and go, whole and streamed; a tenth of them leaves in the middle of an answer, and half of them ask for 4 answers at once.
+The prompts repeat a sentence, and some answers have a grammar, so that draft tokens are accepted. The context is small, so that the
+pages of the KV cache run out and requests are preempted. With --cache, a second server continues with the files of the first one after
+half of the requests. Half of its requests have new seeds: the files have their prompts, but not their answers. The exit status is 1 if
+an answer differs, or if one of these things never happened. Prints the differences and the counts.
 """
 import argparse
 import json
@@ -19,16 +20,29 @@ import threading
 import time
 import urllib.request
 
-SUBJECTS = ["a lighthouse keeper", "two rivers", "the price of salt", "a red bicycle", "an old clock", "the night train", "a lost letter",
-            "three brothers", "the city of glass", "a slow storm", "a garden in winter", "the last lesson"]
-KINDS = ["Write a long story about", "List twenty facts about", "Write a Python program that simulates"]
-REPEATED = " Repeat every sentence twice, word for word, and number the sentences from one on."
-SEEDS = 8
+SENTENCES = ["The keeper of the lighthouse lit the lamp at seven and wrote the time into the book. ",
+             "Lily took the red ball to the park, and the dog ran after the ball until it was dark. ",
+             "Two rivers meet at the old bridge, and the boats wait there for the night train. ",
+             "The price of salt is ten coins, and the price of the red bicycle is ten coins too. ",
+             "The bear ate the honey, and the bees came back and asked the bear for the honey. ",
+             "In winter the garden is white, and in summer the garden is green and full of birds. "]
+# A prompt is a sentence, repeated, and one of these ends. The bytes that the grammar determines become draft tokens.
+ENDS = [("run", 4, "The", None), ("run", 4, "Then", None), ("chat", 2, "Repeat this text, word for word.", None),
+        ("run", 4, "The words:", 'root ::= (" The next word is " [a-z]{1,8} ", and that is all.")+')]
+# The seed of an answer is that of its request plus its number in the request.
+SEEDS, NEW_SEEDS, ANSWERS = [1, 3, 5, 7], [21, 23], 4
+HAPPENED = ["preempted", "draft_tokens", "draft_tokens_accepted"]
+HAPPENED_IN_CACHE = ["cache_answer_hits", "cache_prefix_hits"]
 
 
-def alone(program, model, kind, prompt, seed, tokens, ctx):
-    command = [program, kind, "-m", model, "-p", prompt, "--seed", str(seed), "-n", str(tokens), "--ctx", str(ctx), "-q", "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["text"]
+def alone(options, prompt, seed):
+    command = [options.program, prompt["kind"], "-m", options.model, "-p", prompt["text"], "--temp", str(prompt["temperature"]),
+               "--seed", str(seed), "-n", str(options.tokens), "--ctx", str(options.ctx), "-q", "--json"]
+    command += ["--grammar", prompt["grammar"]] if prompt["grammar"] else []
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode not in (0, 9):  # 9: the text ended before its grammar did
+        sys.exit(f"{' '.join(command)}: {run.stderr}")
+    return json.loads(run.stdout)["text"]
 
 
 class Server:
@@ -58,9 +72,10 @@ class Server:
 
 def ask(server, one, leaves):
     """The texts of the answers; None if the client left."""
-    body = {"seed": one["seed"], "max_tokens": one["tokens"], "n": one["n"], "stream": one["stream"]}
+    body = {name: one[name] for name in ("seed", "max_tokens", "n", "stream", "temperature")}
+    body |= {"grammar": one["grammar"]} if one["grammar"] else {}
     chat = one["kind"] == "chat"
-    body |= {"messages": [{"role": "user", "content": one["prompt"]}]} if chat else {"prompt": one["prompt"]}
+    body |= {"messages": [{"role": "user", "content": one["text"]}]} if chat else {"prompt": one["text"]}
     request = urllib.request.Request(server.url + ("/v1/chat/completions" if chat else "/v1/completions"), json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=3600) as answer:
@@ -68,8 +83,8 @@ def ask(server, one, leaves):
         if not one["stream"]:
             return [text_of(choice) for choice in sorted(json.load(answer)["choices"], key=lambda c: c["index"])]
         texts = [""] * one["n"]
-        for events, line in enumerate(answer):
-            if leaves and events > 40:
+        for lines, line in enumerate(answer):
+            if leaves and lines > 20:
                 return None
             if line.startswith(b"data: {"):
                 for choice in json.loads(line[6:])["choices"]:
@@ -83,20 +98,19 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--requests", type=int, default=1000, metavar="N")
     parser.add_argument("--clients", type=int, default=16, metavar="N")
-    parser.add_argument("--tokens", type=int, default=96, metavar="N")
-    parser.add_argument("--ctx", type=int, default=512, metavar="N")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N")
+    parser.add_argument("--ctx", type=int, default=160, metavar="N")
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--program", default=os.path.join(os.path.dirname(__file__), "../../build/chaski"))
     options = parser.parse_args()
     draw = random.Random(1)
-    prompts = [(kind, f"{verb} {subject}.{REPEATED}") for subject in SUBJECTS for verb, kind in zip(KINDS, ("chat", "run", "chat"))]
-    known = {(kind, prompt, seed): alone(options.program, options.model, kind, prompt, seed, options.tokens, options.ctx)
-             for kind, prompt in prompts for seed in range(1, SEEDS + 1, 2)}
-    jobs = []
-    for _ in range(options.requests):
-        kind, prompt = draw.choice(prompts)
-        jobs.append({"kind": kind, "prompt": prompt, "seed": draw.randrange(1, SEEDS, 2), "n": 4 if draw.random() < .5 else 1,
-                     "stream": draw.random() < .5, "tokens": options.tokens, "leaves": draw.random() < .2})
+    prompts = [{"kind": kind, "text": sentence * times + end, "temperature": draw.choice([.2, .8]), "grammar": grammar}
+               for sentence in SENTENCES for kind, times, end, grammar in ENDS]
+    servers = [SEEDS, SEEDS + NEW_SEEDS * 2] if options.cache else [SEEDS]  # the seeds that the clients of each server use
+    known = {(prompt["text"], seed): alone(options, prompt, seed) for prompt in prompts for seed in sorted(set(servers[-1]))}
+    queues = [[{**draw.choice(prompts), "seed": draw.choice(seeds), "n": ANSWERS if draw.random() < .5 else 1,
+                "stream": draw.random() < .5, "max_tokens": options.tokens, "leaves": draw.random() < .2}
+               for _ in range(options.requests // len(servers))] for seeds in servers]
     counts = {"answers": 0, "compared": 0, "left": 0, "differ": 0, "failed": 0}
     lock = threading.Lock()
 
@@ -117,7 +131,7 @@ def main():
                 counts["left"] += texts is None
                 for i, text in enumerate(texts or []):
                     counts["answers"] += 1
-                    want = known.get((one["kind"], one["prompt"], one["seed"] + i))
+                    want = known.get((one["text"], one["seed"] + i))
                     if want is None:
                         continue
                     counts["compared"] += 1
@@ -128,8 +142,7 @@ def main():
     totals = {}
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        halves = [jobs[::2], jobs[1::2]] if options.cache else [jobs]
-        for queue in halves:
+        for queue in queues:
             server = Server(options, folder if options.cache else None)
             threads = [threading.Thread(target=work, args=(server, queue)) for _ in range(options.clients)]
             for thread in threads:
@@ -138,15 +151,20 @@ def main():
                 thread.join()
             time.sleep(.3)
             seen = server.metrics()
-            for name in ("chaski_preempted_total", "chaski_draft_tokens_total", "chaski_draft_tokens_accepted_total", "chaski_pages_used",
-                         "chaski_cache_answer_hits_total", "chaski_cache_prefix_hits_total"):
-                totals[name] = totals.get(name, 0) + seen.get(name, 0)
+            for name in HAPPENED:
+                totals[name] = totals.get(name, 0) + seen[f"chaski_{name}_total"]
+            if options.cache:  # those of the second server remain
+                totals |= {name: seen[f"chaski_{name}_total"] for name in HAPPENED_IN_CACHE}
             server.stop()
+            if seen["chaski_pages_used"]:
+                sys.exit(f"{seen['chaski_pages_used']:.0f} pages are still used after the last request")
     print(f"{options.requests} requests by {options.clients} clients in {time.time() - start:.0f} s: " +
           ", ".join(f"{n} {what}" for what, n in counts.items()))
-    print(", ".join(f"{name.removeprefix('chaski_').removesuffix('_total')} {value:.0f}" for name, value in totals.items()))
-    happened = totals["chaski_preempted_total"] > 0 and totals["chaski_draft_tokens_total"] > 0
-    sys.exit(1 if counts["differ"] or counts["failed"] or not happened or totals["chaski_pages_used"] else 0)
+    print(", ".join(f"{name} {value:.0f}" for name, value in totals.items()))
+    missing = [name for name, value in {**totals, "left": counts["left"]}.items() if not value]
+    if missing:
+        print(f"never happened: {', '.join(missing)}")
+    sys.exit(1 if counts["differ"] or counts["failed"] or missing else 0)
 
 
 if __name__ == "__main__":
