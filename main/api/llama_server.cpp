@@ -37,6 +37,23 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens)
   return text;
 }
 
+// The text that /completion reads as these tokens: without BOS, and for spm without the space that
+// encode_prompt() adds to each text that begins or follows a control token.
+std::string prompt_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens) {
+  if (tokenizer.adds_bos() && !tokens.empty() && tokens[0] == tokenizer.bos())
+    tokens = tokens.subspan(1);
+  std::string text;
+  while (!tokens.empty()) {
+    const auto control =
+        std::ranges::find_if(tokens, [&](TokenId token) { return tokenizer.is_control(token); });
+    const auto plain = size_t(control - tokens.begin());
+    text += tokenizer.decode(tokens.first(plain));
+    if (control != tokens.end()) text += tokenizer.raw(*control);
+    tokens = tokens.subspan(std::min(plain + 1, tokens.size()));
+  }
+  return text;
+}
+
 std::string text_or_nothing(const Field& fields, const char* name) {
   const auto field = fields.find(name);
   return field ? field->text() : "";
@@ -336,7 +353,7 @@ void answer_apply_template(Api& api, const Call& call, Reply& reply) {
   try {
     const auto tokens = open && !open->flag() ? conversation->tokens() : conversation->prompt();
     reply.whole(200, kJsonType,
-                written({{"prompt", text_of(served->engine().tokenizer(), tokens)}}));
+                written({{"prompt", prompt_text(served->engine().tokenizer(), tokens)}}));
   } catch (const Error& error) {
     throw ApiError(400, "invalid_request_error", "invalid_value", error.what(), "messages");
   }

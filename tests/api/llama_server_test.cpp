@@ -79,6 +79,23 @@ TEST_CASE("api/llama-server: a prompt is counted and shown as it is generated af
   CHECK(t.post("/v1/chat/completions", both, 400)["error"]["param"] == "continue_final_message");
 }
 
+TEST_CASE("api/llama-server: /completion reads the text of /apply-template as the chat's tokens") {
+  TestApi t;
+  const json asked = {{"messages", {{{"role", "user"}, {"content", "A cat sat."}}}}};
+  const std::string shown = t.post("/apply-template", asked)["prompt"];
+  CHECK(shown == "[user]A cat sat.\n[assistant]");
+  const json chat = t.post("/v1/chat/completions", asked),
+             text = t.post("/completion", {{"prompt", shown}});
+  CHECK(text["tokens_evaluated"] == chat["usage"]["prompt_tokens"]);
+  // A control token between two texts
+  TestApi other("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}Then");
+  const std::string parts = other.post("/apply-template", asked)["prompt"];
+  CHECK(parts.ends_with("Then"));
+  CHECK(!parts.ends_with(" Then"));
+  CHECK(other.post("/completion", {{"prompt", parts}})["tokens_evaluated"] ==
+        other.post("/v1/chat/completions", asked)["usage"]["prompt_tokens"]);
+}
+
 TEST_CASE(
     "api/llama-server: control tokens in a prompt are read where clients write the template") {
   TestApi t;
