@@ -108,6 +108,7 @@ std::string read_content(const Field& content) {
     const std::string type = part["type"].text();
     if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal")
       part["type"].refuse("is " + escaped(type) + ", expected text: the model reads text only");
+    if (!all.empty()) all += '\n';
     all += part[type == "refusal" ? "refusal" : "text"].text();
     part.accept({"cache_control", "annotations", "logprobs"});
   }

@@ -17,7 +17,8 @@ std::string sent_event(const std::string& name, const OrderedJson& json);
 
 // Messages of /v1/chat/completions, also with content in parts.
 std::vector<ChatMessage> read_messages(const Field& messages);
-// A text, or a list of parts of these types: {"type": "text", "text": ...}.
+// A text, or a list of parts of these types: {"type": "text", "text": ...}. Each part begins on a
+// new line, as in llama-server and vLLM.
 std::string read_content(const Field& content);
 // An answer that a client sends back with its thought.
 std::string with_thought(const std::string& thought, const std::string& content);

@@ -275,6 +275,15 @@ TEST_CASE("api/openai: templates have today's date and the tools as text, as in 
   CHECK(contains(shown({{"tools", {tool}}}), "\"name\": \"look_up\""));
 }
 
+TEST_CASE("api/openai: each part of a content begins on a new line") {
+  TestApi t;
+  const json parts = {{{"type", "text"}, {"text", "What is"}},
+                      {{"type", "text"}, {"text", "the best book?"}}};
+  const json asked = {{"messages", {{{"role", "user"}, {"content", parts}}}}};
+  t.post("/v1/chat/completions", asked);
+  CHECK(contains(t.prompt, "[user]What is\nthe best book?\n"));
+}
+
 TEST_CASE("api/openai: a thought that the template always opens is closed if thinking is off") {
   TestApi t(
       "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
