@@ -143,6 +143,7 @@ struct HttpServer::Impl {
   void send_end(Exchange& exchange);
   void add_headers(Exchange& exchange, const std::string& type);
   void stop();
+  void leave_if_done();
 };
 
 HttpServer::Impl::~Impl() {
@@ -216,7 +217,16 @@ void HttpServer::Impl::run_calls() {
 void HttpServer::Impl::stop() {
   if (!stopping.exchange(true) && on_stop) on_stop();
   listeners->stop();
-  if (open.empty()) event_base_loopexit(base, nullptr);
+  leave_if_done();
+}
+
+// Ends the loop after the calls that wait, because they free the requests of clients that have
+// gone.
+void HttpServer::Impl::leave_if_done() {
+  if (!stopping || !open.empty()) return;
+  server.post([this] {
+    if (open.empty()) event_base_loopexit(base, nullptr);  // else finish() comes here again
+  });
 }
 
 void HttpServer::stop() {
@@ -412,7 +422,7 @@ void HttpServer::Impl::finish(Exchange& exchange) {
   if (evhttp_request* const request = std::exchange(state.request, nullptr))
     server.post([request] { evhttp_send_reply_end(request); });
   if (exchange.on_end) exchange.on_end(exchange);
-  if (stopping && open.empty()) event_base_loopexit(base, nullptr);
+  leave_if_done();
 }
 
 void HttpServer::Impl::add_headers(Exchange& exchange, const std::string& type) {
