@@ -301,6 +301,31 @@ void AtomicFile::commit() {
   ::close(folder);
 }
 
+AtomicFolder::AtomicFolder(const std::string& path) : path_(path) {
+  std::error_code error, ignored;
+  const bool is_new = fs::create_directory(path, error);
+  const fs::path above = fs::path(path + "/").parent_path().parent_path();
+  if (error && !above.empty() && !fs::exists(above, ignored))
+    fail(Exit::io, "{}: cannot be created: the folder {} does not exist", path, above.string());
+  if (error && !fs::exists(path, ignored))
+    fail(Exit::io, "{}: cannot be created: {}", path, error.message());
+  if (is_new && path.size() < PATH_MAX)
+    register_temporary(path_);
+  else
+    path_.clear();
+}
+
+AtomicFolder::~AtomicFolder() {
+  if (path_.empty()) return;
+  ::rmdir(path_.c_str());
+  unregister_temporary(path_);
+}
+
+void AtomicFolder::keep() {
+  if (!path_.empty()) unregister_temporary(path_);
+  path_.clear();
+}
+
 void refuse_same_file(const std::string& in, const std::string& out) {
   std::error_code error;
   const auto refuse = [&](std::string_view what) {
@@ -328,6 +353,8 @@ void refuse_same_file(const std::string& in, const std::string& out) {
 void remove_temporaries_now() {
   for (Slot& slot : slots)
     if (slot.state == kLive) ::unlink(slot.path);
+  for (Slot& slot : slots)
+    if (slot.state == kLive) ::rmdir(slot.path);
 }
 
 }  // namespace chaski

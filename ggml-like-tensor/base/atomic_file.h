@@ -62,12 +62,27 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
+// A folder for files. A new folder is removed again if the object is destroyed before keep(), or by
+// remove_temporaries_now(), unless it has other files. An existing folder is used and stays.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(const std::string& path);  // throws Error(io)
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+  void keep();
+
+ private:
+  std::string path_;  // empty: it stays
+};
+
 // Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
 // link), `out` inside folder `in`, or `out` another part of a file in several parts. Call it before
 // anything is written.
 void refuse_same_file(const std::string& in, const std::string& out);
 
-// Async-signal-safe: removes the open temporary files. For a signal handler that ends the program.
+// Async-signal-safe: removes the open temporary files and new folders. For a signal handler that
+// ends the program.
 void remove_temporaries_now();
 
 }  // namespace chaski

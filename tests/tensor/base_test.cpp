@@ -312,6 +312,38 @@ TEST_CASE("base/atomic_file: a signal handler can remove open temporary files") 
   CHECK(files_in(tmp.path) == 3);  // a, done, log
 }
 
+TEST_CASE("base/atomic_file: a new folder is removed with its files, an old one stays") {
+  const TempFolder tmp;
+  const auto there = [&](const char* name) { return std::filesystem::exists(tmp / name); };
+  std::filesystem::create_directory(tmp / "old");
+  const int status = in_child(tmp / "log", [&] {
+    signal(SIGINT, [](int) {
+      remove_temporaries_now();
+      _exit(130);
+    });
+    const AtomicFolder fresh(tmp / "fresh"), old(tmp / "old");
+    AtomicFile one(tmp / "fresh/a"), two(tmp / "old/a");
+    raise(SIGINT);
+  });
+  CHECK(WEXITSTATUS(status) == 130);
+  CHECK_FALSE(there("fresh"));
+  CHECK(there("old"));
+  {
+    const AtomicFolder fresh(tmp / "fresh");
+    AtomicFile one(tmp / "fresh/a");
+    CHECK(there("fresh"));
+  }
+  CHECK_FALSE(there("fresh"));
+  {
+    AtomicFolder fresh(tmp / "fresh");
+    AtomicFile one(tmp / "fresh/a");
+    one.commit();
+    fresh.keep();
+  }
+  CHECK(there("fresh/a"));
+  CHECK(error_of([&] { AtomicFolder(tmp / "none/fresh"); }).code == Exit::io);
+}
+
 TEST_CASE("base/atomic_file: slots for the signal handler are released") {
   const TempFolder tmp;
   for (int i = 0; i < 100; i++) {

@@ -141,43 +141,9 @@ class HfImport {
   }
 
   void read_files() {
-    const std::string index = folder_ + "/model.safetensors.index.json",
-                      single = folder_ + "/model.safetensors";
-    if (exists(index) && !exists(single)) return read_shards(index);
-    add_file(single);
-  }
-
-  bool is_wanted(const std::string& name) const { return !only_next_ || is_of_further_layer(name); }
-
-  void add_file(const std::string& path) {
-    SafetensorsFile file = read_safetensors(path);
-    mappings_.push_back(std::move(file.mapping));
-    for (auto& tensor : file.tensors)
-      if (is_wanted(tensor.name)) tensors_.push_back(std::move(tensor));
-  }
-
-  // Index and shards must name the same tensors.
-  void read_shards(const std::string& index) {
-    const Json map = read_json(index)["weight_map"];
-    std::map<std::string, std::string> wanted;
-    std::set<std::string> shards;
-    map.each([&](const std::string& name, const Json& shard) {
-      if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
-      if (!is_wanted(name)) return;
-      wanted[name] = folder_ + "/" + shard.str();
-      shards.insert(shard.str());
-    });
-    for (auto& shard : shards) add_file(folder_ + "/" + shard);
-    for (auto& tensor : tensors_) {
-      auto place = wanted.find(tensor.name);
-      if (place == wanted.end() || place->second != tensor.file)
-        fail(Exit::bad_file, "{}: tensor {} is not in the weight_map of {}", tensor.file,
-             escaped(tensor.name), index);
-      wanted.erase(place);
-    }
-    if (!wanted.empty())
-      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, but that file does not have it",
-           index, escaped(wanted.begin()->first), escaped(wanted.begin()->second));
+    SafetensorsFolder all = read_safetensors_folder(
+        folder_, [&](const std::string& name) { return !only_next_ || is_of_further_layer(name); });
+    mappings_ = std::move(all.mappings), tensors_ = std::move(all.tensors);
   }
 
   // The slots of a name like "model.layers.3.mlp.up_proj.weight". A tensor of several parts has

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -108,7 +110,52 @@ void expect_no_exponent(const SafeTensor& t, Bits exponent) {
   }
 }
 
+// The shards of an index, by the tensors that are wanted.
+void read_shards(const std::string& folder, const std::string& index,
+                 const std::function<void(const std::string& path)>& add,
+                 const std::function<bool(const std::string&)>& is_wanted,
+                 const std::vector<SafeTensor>& tensors) {
+  const Json map = read_json(index)["weight_map"];
+  std::map<std::string, std::string> wanted;
+  std::set<std::string> shards;
+  map.each([&](const std::string& name, const Json& shard) {
+    if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
+    if (!is_wanted(name)) return;
+    wanted[name] = folder + "/" + shard.str();
+    shards.insert(shard.str());
+  });
+  for (auto& shard : shards) add(folder + "/" + shard);
+  for (auto& tensor : tensors) {
+    auto place = wanted.find(tensor.name);
+    if (place == wanted.end() || place->second != tensor.file)
+      fail(Exit::bad_file, "{}: tensor {} is not in the weight_map of {}", tensor.file,
+           escaped(tensor.name), index);
+    wanted.erase(place);
+  }
+  if (!wanted.empty())
+    fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, but that file does not have it",
+         index, escaped(wanted.begin()->first), escaped(wanted.begin()->second));
+}
+
 }  // namespace
+
+SafetensorsFolder read_safetensors_folder(
+    const std::string& folder, const std::function<bool(const std::string& name)>& wanted) {
+  SafetensorsFolder all;
+  const auto add = [&](const std::string& path) {
+    SafetensorsFile file = read_safetensors(path);
+    all.mappings.push_back(std::move(file.mapping));
+    for (auto& tensor : file.tensors)
+      if (wanted(tensor.name)) all.tensors.push_back(std::move(tensor));
+  };
+  const std::string index = folder + "/model.safetensors.index.json",
+                    single = folder + "/model.safetensors";
+  if (exists(index) && !exists(single))
+    read_shards(folder, index, add, wanted, all.tensors);
+  else
+    add(single);
+  return all;
+}
 
 SafetensorsFile read_safetensors(const std::string& path) {
   SafetensorsFile file{Mapping::open(path), {}};

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,17 @@ struct SafetensorsFile {
 
 // Throws Error(bad_file | io).
 SafetensorsFile read_safetensors(const std::string& path);
+
+struct SafetensorsFolder {
+  std::vector<std::shared_ptr<const Mapping>> mappings;
+  std::vector<SafeTensor> tensors;
+};
+
+// The tensors of a folder whose names are wanted: of model.safetensors, or of the shards that
+// model.safetensors.index.json lists. Index and shards must name the same tensors. Throws
+// Error(bad_file | io).
+SafetensorsFolder read_safetensors_folder(
+    const std::string& folder, const std::function<bool(const std::string& name)>& wanted);
 
 // Reads a whole tensor that has a format. Throws Error(bad_file) for the first number that is not
 // finite.

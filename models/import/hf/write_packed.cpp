@@ -2,21 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 #include <span>
 #include <vector>
 
-#include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
-#include "ggml-like-tensor/base/mapping.h"
 #include "models/architecture.h"
-#include "models/import/folder.h"
 #include "models/import/hf/packed_blocks.h"
+#include "models/import/hf/write_config.h"
 
 namespace chaski {
 namespace {
@@ -33,41 +27,12 @@ std::vector<std::byte> bytes_in(const std::vector<T>& numbers) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The files of a folder other than weights and config.json.
-constexpr const char* kOtherFiles[] = {"tokenizer.json",
-                                       "tokenizer.model",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "vocab.txt",
-                                       "added_tokens.json",
-                                       "chat_template.jinja",
-                                       "generation_config.json"};
-
-bool is_tokenizer(std::string_view name) {
-  return name.starts_with("tokenizer.") || name.starts_with("vocab.");
-}
-
-// The name of a file that is not part of a model folder; empty: there is none. Leftovers of a
-// killed run are allowed: writing their file replaces them.
-std::string unrelated_file_in(const std::string& folder) {
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    const std::string name = entry.path().filename().string();
-    const auto begins_with = [&](std::string_view part) { return name.starts_with(part); };
-    if (!begins_with(".") && !begins_with("model.safetensors") && !begins_with("config.json") &&
-        std::ranges::none_of(kOtherFiles, begins_with))
-      return name;
-  }
-  return "";
-}
-
 class PackedWriter {
  public:
   PackedWriter(const std::string& folder, const ModelSource& source, PackedLayout layout)
       : folder_(folder), source_(source), awq_(layout == PackedLayout::awq) {
-    read_config();
+    config_ = config_of(source, name());
+    model_of(source.meta)->tensors(slots_);
     std::map<std::string, TensorSlot> by_name;
     for (TensorSlot& slot : slots_.all()) by_name.emplace(slot.name, slot);
     for (const TensorSource& t : source.tensors) take(t, by_name);
@@ -78,36 +43,15 @@ class PackedWriter {
            source.path, name(), kAllFit);
     choose_bits();
     for (const Weight& w : weights_) list(w);
-    std::stable_sort(entries_.begin(), entries_.end(),
-                     [](auto& a, auto& b) { return a.item > b.item; });
   }
 
   PackedFolder run(const std::function<void(uint64_t)>& done,
                    const std::vector<NamedText>& tokenizer) {
-    std::error_code error, ignored;
-    const bool is_new = std::filesystem::create_directory(folder_, error);
-    const std::filesystem::path above =
-        std::filesystem::path(folder_ + "/").parent_path().parent_path();
-    if (error && !above.empty() && !std::filesystem::exists(above, ignored))
-      fail(Exit::io, "{}: cannot be created: the folder {} does not exist", folder_,
-           above.string());
-    if (error && !std::filesystem::exists(folder_, ignored))
-      fail(Exit::io, "{}: cannot be created: {}", folder_, error.message());
-    try {
-      write_weights(done);
-    } catch (const Error&) {
-      if (is_new) std::filesystem::remove(folder_, ignored);
-      throw;
-    }
-    if (!copy_other_files())
-      for (const NamedText& file : tokenizer) write_other_file(file.name, file.text);
     config_["quantization_config"] = quantization();
-    write("config.json", config_.dump(2) + "\n");
-    PackedFolder made{bits_, weights_.size(), why_eight_, has_tokenizer(), 0, grown_, {}};
-    for (const Entry& e : entries_) made.bytes += e.bytes();
-    for (const char* name : kOtherFiles)
-      if (!written_.contains(name) && exists(folder_ + "/" + name)) made.stayed.push_back(name);
-    return made;
+    WrittenFolder made = write_folder_files(
+        folder_, source_, std::move(entries_), [&] { return config_.dump(2) + "\n"; }, tokenizer,
+        done);
+    return {std::move(made), bits_, weights_.size(), why_eight_, grown_};
   }
 
  private:
@@ -116,90 +60,8 @@ class PackedWriter {
     TensorSlot slot;
     std::string name;  // without ".weight"
   };
-  struct Entry {
-    std::string name, dtype;
-    std::vector<int64_t> shape;
-    int item;  // bytes of an element
-    std::function<void(AtomicFile&)> write;
-
-    uint64_t bytes() const {
-      return std::accumulate(shape.begin(), shape.end(), uint64_t(item),
-                             [](uint64_t all, int64_t n) { return all * uint64_t(n); });
-    }
-  };
-
   const char* name() const { return awq_ ? "AWQ" : "GPTQ"; }
   int codes_in_word() const { return 32 / bits_; }
-
-  // --- config.json: the keys of the architecture, in the places where importers read them ---
-
-  void read_config() {
-    const Metadata& meta = source_.meta;
-    const std::string architecture = meta.str("general.architecture");
-    const bool window = meta.integer("model.sliding_window", 0) > 0;
-    const std::pair<const char*, const char*> type =
-        architecture == "qwen2"   ? std::pair("Qwen2ForCausalLM", "qwen2")
-        : architecture == "qwen3" ? std::pair("Qwen3ForCausalLM", "qwen3")
-        : window                  ? std::pair("MistralForCausalLM", "mistral")
-                                  : std::pair("LlamaForCausalLM", "llama");
-    if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3")
-      fail(Exit::bad_file, "{}: general.architecture is {}, expected llama, qwen2 or qwen3 for {}",
-           source_.path, escaped(architecture), name());
-    model_ = model_of(meta);
-    model_->tensors(slots_);
-    if (meta.integer("model.rope_dim") != meta.integer("model.head_dim"))
-      fail(Exit::bad_file, "{}: model.rope_dim is {}, expected head_dim {} for {}", source_.path,
-           meta.integer("model.rope_dim"), meta.integer("model.head_dim"), name());
-    config_["architectures"] = ordered_json::array({type.first});
-    config_["model_type"] = type.second;
-    config_["hidden_act"] = "silu";
-    config_["torch_dtype"] = "float16";
-    config_["tie_word_embeddings"] = !source_.find("output");
-    if (architecture == "qwen3" || (architecture == "llama" && !window))
-      config_["attention_bias"] = source_.find("layer.0.attn_q.bias") != nullptr;
-    if (architecture == "llama" && !window)
-      config_["mlp_bias"] = source_.find("layer.0.ffn_up.bias") != nullptr;
-    if (meta.has("tokenizer.bos_id")) config_["bos_token_id"] = meta.integer("tokenizer.bos_id");
-    const auto& ends = meta.ints("tokenizer.eos_ids");
-    for (size_t i = 0; i < ends.size(); ++i) config_["eos_token_id"].push_back(ends[i]);
-    put_keys(type.first);
-  }
-  void put_keys(const char* hf) {
-    const auto reader =
-        std::find_if(architectures().begin(), architectures().end(), [&](const Architecture& a) {
-          return std::find(a.hf.begin(), a.hf.end(), hf) != a.hf.end();
-        });
-    const std::unique_ptr<Model> model = reader->make();
-    Keys keys;
-    model->keys(keys);
-    for (const Key& key : keys.list) {
-      key.read(source_.meta, key.ours);
-      const Value* value = source_.meta.find(key.ours);
-      if (!value || key.hf.empty() || (key.applies && !key.applies())) continue;
-      if (key.ours == "model.rope_scaling" && source_.meta.str(key.ours) == "none") continue;
-      if (key.ours == "model.sliding_window" && source_.meta.integer(key.ours) == 0) continue;
-      const auto top = std::find_if(key.hf.begin(), key.hf.end(),
-                                    [](auto& place) { return place.find('.') == place.npos; });
-      if (top != key.hf.end() && key.ours != "model.rope_original_context")
-        config_[*top] = json_of(key, *value);
-      else
-        config_["rope_scaling"][key.hf[0].substr(key.hf[0].find('.') + 1)] = json_of(key, *value);
-    }
-  }
-  ordered_json json_of(const Key& key, const Value& value) const {
-    if (auto* number = std::get_if<double>(&value.data)) {
-      if (value.type != ValueType::f32) return *number;
-      // the shortest decimal of an f32: 1e-05, not 9.999999747378752e-06
-      return std::stod(fmt::format("{}", float(*number)));
-    }
-    if (auto* whole = std::get_if<int64_t>(&value.data)) {
-      if (key.kind == Kind::flag) return *whole != 0;
-      return *whole;
-    }
-    if (auto* text = std::get_if<std::string>(&value.data)) return *text;
-    fail(Exit::bad_file, "{}: {} is a list, expected a number for {}", source_.path,
-         escaped(key.ours), name());
-  }
 
   ordered_json quantization() const {
     if (awq_)
@@ -409,76 +271,15 @@ class PackedWriter {
     return bytes_in(numbers);
   }
 
-  void write_weights(const std::function<void(uint64_t)>& done) const {
-    ordered_json tensors = {{"__metadata__", {{"format", "pt"}}}};
-    uint64_t at = 0;
-    for (const Entry& e : entries_) {
-      tensors[e.name] = {
-          {"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {at, at + e.bytes()}}};
-      at += e.bytes();
-    }
-    std::string header = tensors.dump();
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    AtomicFile file(folder_ + "/model.safetensors");
-    const uint64_t length = header.size();
-    file.write(std::as_bytes(std::span(&length, 1)));
-    file.write(std::as_bytes(std::span(header)));
-    for (const Entry& e : entries_) {
-      const uint64_t before = file.size();
-      e.write(file);
-      ENSURE(file.size() - before == e.bytes(), "a tensor has the bytes that the header says");
-      if (done) done(e.bytes());
-    }
-    file.commit();
-  }
-
-  void write(const std::string& name, std::string_view text) {
-    AtomicFile file(folder_ + "/" + name);
-    file.write(std::as_bytes(std::span(text)));
-    file.commit();
-    written_.insert(name);
-  }
-
-  // An existing file is kept.
-  void write_other_file(const std::string& name, std::string_view text) {
-    const std::string path = folder_ + "/" + name;
-    if (!exists(path)) return write(name, text);
-    if (!std::filesystem::is_regular_file(path)) return;
-    const auto there = Mapping::open(path);
-    if (std::ranges::equal(there->bytes(), std::as_bytes(std::span(text)))) written_.insert(name);
-  }
-
-  // Copies the files that packing does not change. Returns true if a tokenizer was among them.
-  bool copy_other_files() {
-    bool tokenizer = false;
-    if (!is_folder(source_.path)) return false;
-    for (const char* name : kOtherFiles) {
-      const std::string from = source_.path + "/" + name;
-      if (!exists(from)) continue;
-      const auto text = Mapping::open(from);
-      const auto bytes = text->bytes();
-      write_other_file(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-      tokenizer = tokenizer || is_tokenizer(name);
-    }
-    return tokenizer;
-  }
-  bool has_tokenizer() const {
-    return std::ranges::any_of(kOtherFiles, [&](const char* name) {
-      return is_tokenizer(name) && exists(folder_ + "/" + name);
-    });
-  }
-
   const std::string folder_;
   const ModelSource& source_;
   const bool awq_;
-  std::unique_ptr<Model> model_;
   Slots slots_;
   ordered_json config_;
   std::vector<std::string> plain_;  // names of weights stored as floats
   std::vector<Weight> weights_;
-  std::vector<Entry> entries_;
+  std::vector<FolderTensor> entries_;
   std::vector<PackedFolder::Grown> grown_;
-  std::set<std::string> written_;  // names of files other than the weights
   std::string why_eight_;
   int bits_ = 4;
   bool sorted_ = false, symmetric_ = true, has_zero_ = false;
@@ -489,15 +290,7 @@ class PackedWriter {
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
                           const std::function<void(uint64_t bytes)>& done,
                           const std::vector<NamedText>& tokenizer) {
-  if (exists(source.path)) refuse_same_file(source.path, folder);
-  if (exists(folder + "/config.json"))
-    fail(Exit::usage, "{}: folder already holds a model, expected the name of a new folder",
-         folder);
-  if (exists(folder) && !is_folder(folder))
-    fail(Exit::usage, "{}: path is a file, expected the name of a new folder", folder);
-  if (const std::string other = unrelated_file_in(folder); !other.empty())
-    fail(Exit::usage, "{}: folder holds other files ({}), expected a new or an empty folder",
-         folder, escaped(other));
+  expect_new_folder(folder, source);
   return PackedWriter(folder, source, layout).run(done, tokenizer);
 }
 

@@ -12,35 +12,26 @@
 #include <string>
 #include <vector>
 
-#include "ggml-like-tensor/file/model_source.h"
+#include "models/import/hf/folder_files.h"
 
 namespace chaski {
 
 enum class PackedLayout { gptq, awq };
 
-struct PackedFolder {
+struct PackedFolder : WrittenFolder {
   int bits = 4;
   size_t packed = 0;      // number of weights
   std::string why_eight;  // the first tensor that needs 8 bits; empty: all have 4
-  bool has_tokenizer = false;
-  uint64_t bytes = 0;  // of all tensors
   // A tensor that takes more bytes than before.
   struct Grown {
     std::string name, from, to;  // from and to are formats
     uint64_t before = 0, after = 0;
   };
   std::vector<Grown> grown;
-  std::vector<std::string> stayed;  // existing tokenizer and other files that were kept
 };
 
-struct NamedText {
-  std::string name, text;
-};
-
-// For llama (Mistral too), qwen2 and qwen3. config.json is written last, so an incomplete folder is
-// not a model. Refuses a folder that has a config.json or unrelated files. Tokenizer files are
-// copied if the source is a folder that has them, otherwise `tokenizer` is written; existing files
-// are kept. Throws Error(bad_file | usage | io). `done` is called with the bytes just written.
+// For llama (Mistral too), qwen2 and qwen3. Throws Error(bad_file | usage | io). folder_files.h
+// says what is written in which order.
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
                           const std::function<void(uint64_t bytes)>& done,
                           const std::vector<NamedText>& tokenizer = {});
