@@ -4,19 +4,77 @@
 
 #include "engine/text/tokenizer/tokenizer_files.h"
 #include "ggml-like-tensor/cores.h"
+#include "models/import/hf/write_floats.h"
 #include "models/import/hf/write_packed.h"
 
 namespace chaski {
 
 namespace {
 
+using Done = std::function<void(uint64_t bytes)>;
+
 std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
+
+std::string sizes(const std::string& folder, uint64_t after, uint64_t before) {
+  return fmt::format("{}: weights need {}, they had {} before", folder, in_megabytes(after),
+                     in_megabytes(before));
+}
+
+WrittenFolder write_packed_folder(const ModelSource& source, const std::string& folder,
+                                  PackedLayout layout, uint64_t total,
+                                  const std::vector<NamedText>& tokenizer, const Done& done,
+                                  FolderReport& report) {
+  const PackedFolder made = write_packed(folder, source, layout, done, tokenizer);
+  if (!made.why_eight.empty())
+    report.notes.push_back(fmt::format(
+        "{}: codes have 8 bits, because {} needs them and all weights of a folder share one size",
+        folder, made.why_eight));
+  if (made.bytes > total) {
+    std::string line = sizes(folder, made.bytes, total);
+    for (const PackedFolder::Grown& one : made.grown)
+      line += fmt::format("{} {} was stored as {}, now as {} ({} instead of {})",
+                          &one == made.grown.data() ? ":" : ";", one.name, one.from, one.to,
+                          in_megabytes(one.after), in_megabytes(one.before));
+    report.notes.push_back(line +
+                           (made.grown.empty()
+                                ? ""
+                                : ", because the layout stores embedding and head only as floats"));
+  }
+  return made;
+}
+
+WrittenFolder write_float_folder(const ModelSource& source, const std::string& folder,
+                                 FloatLayout layout, uint64_t total,
+                                 const std::vector<NamedText>& tokenizer, const Done& done,
+                                 FolderReport& report) {
+  const FloatFolder made = write_floats(folder, source, layout, done, tokenizer);
+  if (layout == FloatLayout::fp8) {
+    report.error = made.error;
+    report.notes.push_back(fmt::format(
+        "{}: {} matrices are fp8, {} of them without an error; mean relative squared error "
+        "{:.2e}{}",
+        folder, made.matrices, made.exact, made.error,
+        made.worst.empty() ? ""
+                           : fmt::format(", at most {:.2e} in {}", made.worst_error, made.worst)));
+    if (!made.wide.empty())
+      report.notes.push_back(fmt::format(
+          "{}: {} matrices are bf16, because their inputs are not a multiple of 64: {}{}", folder,
+          made.wide.size(), made.wide[0], made.wide.size() > 1 ? ", ..." : ""));
+  }
+  report.rounded = made.rounded;
+  report.notes.push_back(
+      made.rounded == 0 ? fmt::format("{}: bf16 represents all of the {} other weights exactly",
+                                      folder, made.weights)
+                        : fmt::format("{}: {} of {} weights in bf16 were rounded to it", folder,
+                                      made.rounded, made.weights));
+  if (made.bytes > total) report.notes.push_back(sizes(folder, made.bytes, total));
+  return made;
+}
 
 }  // namespace
 
-std::vector<std::string> write_folder(const ModelSource& source, const std::string& folder,
-                                      const std::string& layout, int threads,
-                                      const OnProgress& progress) {
+FolderReport write_folder(const ModelSource& source, const std::string& folder,
+                          const std::string& layout, int threads, const OnProgress& progress) {
   if (source.verify) source.verify(threads > 0 ? threads : usable_cores());
   const uint64_t total = totals_of(source).bytes;
   const TokenizerFiles tokenizer = tokenizer_files(source.meta);
@@ -25,40 +83,30 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
     // tokenizer.json comes last, because its presence shows that the folder has a tokenizer
     files = {{"tokenizer_config.json", tokenizer.config}, {"tokenizer.json", tokenizer.tokenizer}};
   uint64_t written = 0;
-  const PackedFolder made = write_packed(
-      folder, source, layout == "awq" ? PackedLayout::awq : PackedLayout::gptq,
-      [&](uint64_t bytes) {
-        written += bytes;
-        if (progress) progress({"", std::min(written, total), total});
-      },
-      files);
+  const Done done = [&](uint64_t bytes) {
+    written += bytes;
+    if (progress) progress({"", std::min(written, total), total});
+  };
+  FolderReport report;
+  const bool floats = layout == "bf16" || layout == "fp8";
+  const WrittenFolder made =
+      floats ? write_float_folder(source, folder,
+                                  layout == "fp8" ? FloatLayout::fp8 : FloatLayout::bf16, total,
+                                  files, done, report)
+             : write_packed_folder(source, folder,
+                                   layout == "awq" ? PackedLayout::awq : PackedLayout::gptq, total,
+                                   files, done, report);
   if (progress) progress({"", total, total});
-  std::vector<std::string> notes;
-  if (!made.why_eight.empty())
-    notes.push_back(fmt::format(
-        "{}: codes have 8 bits, because {} needs them and all weights of a folder share one size",
-        folder, made.why_eight));
-  if (made.bytes > total) {
-    std::string line = fmt::format("{}: weights need {}, they had {} before", folder,
-                                   in_megabytes(made.bytes), in_megabytes(total));
-    for (const PackedFolder::Grown& one : made.grown)
-      line += fmt::format("{} {} was stored as {}, now as {} ({} instead of {})",
-                          &one == made.grown.data() ? ":" : ";", one.name, one.from, one.to,
-                          in_megabytes(one.after), in_megabytes(one.before));
-    notes.push_back(line + (made.grown.empty()
-                                ? ""
-                                : ", because the layout stores embedding and head only as floats"));
-  }
   if (!made.stayed.empty())
-    notes.push_back(fmt::format("{}: {} {} in the folder before and may belong to another model",
-                                folder, fmt::join(made.stayed, ", "),
-                                made.stayed.size() == 1 ? "was" : "were"));
+    report.notes.push_back(
+        fmt::format("{}: {} {} in the folder before and may belong to another model", folder,
+                    fmt::join(made.stayed, ", "), made.stayed.size() == 1 ? "was" : "were"));
   if (!made.has_tokenizer)
-    notes.push_back(
+    report.notes.push_back(
         fmt::format("{} has no tokenizer ({}); copy tokenizer.json and tokenizer_config.json from "
                     "the model's original folder into it",
                     folder, tokenizer.why_not));
-  return notes;
+  return report;
 }
 
 }  // namespace chaski

@@ -1,5 +1,6 @@
-// chaski convert: converts any model to .quipu, to GGUF, or to a folder in GPTQ's or AWQ's layout.
-// The name of the output and --layout choose which. Weights keep their values.
+// chaski convert: converts any model to .quipu, to GGUF, or to a folder for transformers, vLLM and
+// SGLang. The name of the output and --layout choose which. Weights keep their values, except in a
+// folder of bf16 or fp8, which may round them.
 #include <chrono>
 #include <memory>
 
@@ -39,25 +40,30 @@ int convert(ConvertFlags& flags) {
   const double amount = double(totals.bytes) / 1e6;
   put_summary(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
                           source.kind, totals.tensors, amount));
-  std::vector<std::string> notes;
+  FolderReport folder;
   {
     ProgressBar bar({amount, "MB"});
     if (flags.layout.empty())
       convert_model(source, flags.out, flags.threads, bar.callback());
     else
-      notes = write_folder(source, flags.out, flags.layout, flags.threads, bar.callback());
+      folder = write_folder(source, flags.out, flags.layout, flags.threads, bar.callback());
   }
   if (replaces) put_notice(flags.out + ": the model that was there is replaced");
-  for (const std::string& note : notes) put_notice(note);
-  if (flags.json)
-    put_json({{"input", source.path},
-              {"kind", source.kind},
-              {"output", flags.out},
-              {"tensors", totals.tensors},
-              {"weights", totals.weights},
-              {"weight_bytes", totals.bytes},
-              {"seconds",
-               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}});
+  for (const std::string& note : folder.notes) put_notice(note);
+  if (flags.json) {
+    JsonValue result = {
+        {"input", source.path},
+        {"kind", source.kind},
+        {"output", flags.out},
+        {"tensors", totals.tensors},
+        {"weights", totals.weights},
+        {"weight_bytes", totals.bytes},
+        {"seconds",
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}};
+    if (folder.rounded) result["rounded"] = *folder.rounded;
+    if (folder.error) result["error"] = *folder.error;
+    put_json(result);
+  }
   return int(Exit::done);
 }
 
@@ -77,20 +83,20 @@ Action declare_convert(Flags parser) {
       .required()
       .type("FILE");
   parser
-      .add(
-          "--layout", flags->layout,
-          "write a folder of safetensors for transformers and vLLM in the layout of gptq or awq; "
-          "only llama, mistral, qwen2 and qwen3 with weights in q4_0, or for gptq also q5_0 or q8, "
-          "made with chaski quantize IN OUT --type q4_0 --keep-above 1")
-      .one_of({"gptq", "awq"})
+      .add("--layout", flags->layout,
+           "write a folder of safetensors for vLLM, SGLang and transformers. bf16: every weight in "
+           "16 bits; fp8: the matrices in 8 bits with a scale a row; both from any Hugging Face "
+           "folder, and from other files of llama, mistral, qwen2 and qwen3. gptq, awq: only of "
+           "these four, with weights in q4_0, or for gptq also q5_0 or q8, made with chaski "
+           "quantize IN OUT --type q4_0 --keep-above 1")
+      .one_of({"bf16", "fp8", "gptq", "awq"})
       .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
   parser.example("Convert a GGUF file, so that it opens at once",
                  "chaski convert model.gguf model.quipu");
   parser.example("Convert back to GGUF", "chaski convert model.quipu copy.gguf");
-  parser.example("Write a GPTQ folder for transformers",
-                 "chaski convert q4_0.quipu packed --layout gptq");
+  parser.example("Write a folder for vLLM", "chaski convert model.gguf for-vllm --layout bf16");
   declare_json(parser, flags->json);
   return [flags] { return convert(*flags); };
 }

@@ -43,7 +43,7 @@ constexpr Command kCommands[] = {
     {"serve", "answer requests of other programs over HTTP", declare_serve},
     {"batch", "answer a file of requests, several at once", declare_batch},
     {"quantize", "make a model smaller", declare_quantize},
-    {"convert", "convert a model to .quipu, to GGUF, or to a folder in GPTQ's or AWQ's layout",
+    {"convert", "convert a model to .quipu, to GGUF, or to a folder for vLLM and transformers",
      declare_convert},
     {"inspect", "show what is in a model file", declare_inspect},
     {"tokenize", "convert text to tokens and back", declare_tokenize},

@@ -229,7 +229,59 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
   check_one_line(chaski_run({"convert", kStory, folder / "b.gguf", "--layout", "gptq"}), 2,
                  "expected a folder with --layout gptq");
   check_one_line(chaski_run({"convert", folder / "a.quipu", folder / "c", "--layout", "exl2"}), 2,
-                 "gptq");
+                 "bf16, fp8, gptq");
+}
+
+TEST_CASE("cli/convert --layout bf16 and fp8: folders that run, with a note about rounding") {
+  const TempFolder folder;
+  REQUIRE(chaski_run({"quantize", kStory, folder / "f32.quipu", "f32"}).status == 0);
+  const auto tokens = [&](const std::string& model) {
+    return chaski_run({"tokenize", "-m", model, "-p", "Once upon a t\u00efme", "--ids"}).out;
+  };
+  for (const std::string layout : {"bf16", "fp8"}) {
+    const std::string out = folder / layout;
+    const Outcome made =
+        chaski_run({"convert", folder / "f32.quipu", out, "--layout", layout, "--json"});
+    CHECK_MESSAGE(made.status == 0, made.err);
+    CHECK_MESSAGE(made.error_says(" weights in bf16 were rounded to it\n"), made.err);
+    CHECK(made.error_says("42 matrices are fp8, 0 of them without an error; mean relative") ==
+          (layout == "fp8"));
+    const json result = json::parse(made.out),
+               config = json::parse(read_file(out + "/config.json"));
+    CHECK(result["rounded"].get<int64_t>() > 0);
+    CHECK(result.contains("error") == (layout == "fp8"));
+    if (layout == "fp8") CHECK(result["error"].get<double>() < 1e-3);
+    CHECK(config["torch_dtype"] == "bfloat16");
+    CHECK(config.contains("quantization_config") == (layout == "fp8"));
+    CHECK(tokens(out) == tokens(kStory));
+    CHECK(chaski_run({"run", "-m", out, "-p", "Once", "-n", "3"}).status == 0);
+    const Outcome again = chaski_run({"convert", folder / "f32.quipu", out, "--layout", layout});
+    CHECK(again.status == 2);
+    CHECK_MESSAGE(again.error_says("folder already holds a model"), again.err);
+  }
+  // A model without rounding, and its own files.
+  std::filesystem::copy(folder / "bf16", folder / "theirs");
+  write_file(folder / "theirs/chat_template.jinja", "{{ messages }}");
+  const Outcome copy =
+      chaski_run({"convert", folder / "theirs", folder / "copy", "--layout", "bf16"});
+  CHECK_MESSAGE(copy.status == 0, copy.err);
+  CHECK_MESSAGE(copy.error_says("copy: bf16 represents all of the "), copy.err);
+  for (const char* file : {"model.safetensors", "config.json", "tokenizer.json",
+                           "tokenizer_config.json", "chat_template.jinja"})
+    CHECK(read_file(folder / "copy/" + file) == read_file(folder / "theirs/" + file));
+  // A failed conversion leaves no folder.
+  const Outcome cut =
+      Program({"-c", "ulimit -f 8; trap '' XFSZ; exec " + chaski_binary() + " convert " +
+                         folder / "f32.quipu" + " " + folder / "cut" + " --layout fp8"},
+              "", "", "/bin/sh")
+          .wait();
+  CHECK_MESSAGE(cut.status == 5, cut.err);
+  CHECK_MESSAGE(cut.error_says("cut/model.safetensors: file too large"), cut.err);
+  CHECK_FALSE(std::filesystem::exists(folder / "cut"));
+  const Outcome none =
+      chaski_run({"convert", golden("models/gpt2"), folder / "g", "--layout", "fp8"});
+  CHECK(none.status == 3);
+  CHECK_MESSAGE(none.error_says("expected one for fp8; --layout bf16 writes the model"), none.err);
 }
 
 TEST_CASE("cli/convert refuses outputs that end neither in .quipu nor in .gguf") {

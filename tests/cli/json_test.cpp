@@ -143,6 +143,7 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
         "--json"}},
       {"quantize --dry-run", {"quantize", q8, out, "Q4_K_M", "--dry-run", "--json"}},
       {"convert", {"convert", q8, tmp / "out.gguf", "--json"}},
+      {"convert", {"convert", q8, tmp / "fp8", "--layout", "fp8", "--json"}},
       {"inspect", {"inspect", q8, "--verify", "--json"}},
       {"inspect", {"inspect", golden("models/qwen2"), "--json"}},
       {"tokenize", {"tokenize", "-p", "Hello", "--json"}},

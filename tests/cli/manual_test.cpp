@@ -138,9 +138,6 @@ TEST_CASE("manual/the examples work") {
   REQUIRE(chaski_run({"convert", kStory, folder / "model.gguf", "-q"}).status == 0);
   for (const char* copy : {"model.quipu", "small.quipu"}) fs::copy_file(kStory, folder / copy);
   fs::create_symlink(fs::absolute(golden("models/llama_f16")), folder / "folder");
-  REQUIRE(chaski_run({"quantize", kStory, folder / "q4_0.quipu", "--type", "q4_0", "--fast",
-                      "--keep-above", "1", "-q"})
-              .status == 0);
   const std::string story = chaski_run({"run", "-n", "300", "--seed", "1", "-q"}).out;
   write_file(folder / "letter.txt", story.substr(0, 300));
   std::string book;
