@@ -90,7 +90,9 @@ class Rounds {
 
   // Runs a round. Returns its number of units.
   int evaluate(const BenchCase& c) {
-    const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
+    // Sequences with the same tokens would choose the same experts.
+    const std::vector<TokenId> tokens =
+        made_up_tokens(c.tokens_evaluated() * int(sessions_of(c)), engine_.vocab_size());
     if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
       pass({{.session = sessions_[0].get(),
              .tokens = tokens,
@@ -98,14 +100,16 @@ class Rounds {
              .sampler = &sampler_}});
       return 1;
     }
-    for (const TokenId& token : tokens) {
+    const size_t sessions = sessions_of(c), units = tokens.size() / sessions;
+    for (size_t unit = 0; unit < units; ++unit) {
       std::vector<Extension> parts;
-      for (size_t i = 0; i < sessions_of(c); ++i)
-        parts.push_back(
-            {.session = sessions_[i].get(), .tokens = {&token, 1}, .sampler = &sampler_});
+      for (size_t i = 0; i < sessions; ++i)
+        parts.push_back({.session = sessions_[i].get(),
+                         .tokens = {&tokens[unit * sessions + i], 1},
+                         .sampler = &sampler_});
       pass(parts);
     }
-    return int(tokens.size());
+    return int(units);
   }
 
   void pass(const std::vector<Extension>& parts) {

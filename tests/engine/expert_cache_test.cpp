@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "engine/measure/bench.h"
 #include "engine/session/expert_memory.h"
 #include "engine/session/session.h"
 #include "tests/kit/engine_support.h"
@@ -129,6 +130,21 @@ TEST_CASE("expert cache: the predicted hits are those of tokens that are not cou
     CHECK(std::abs(hits_after(tokens, kExperts) - 0.5) < 0.07);
     CHECK(hits_after(tokens, kExperts / 2) == 1);
   }
+}
+
+TEST_CASE("expert cache: sequences of bench choose experts of their own") {
+  const TempFolder folder;
+  const std::string model = write_expert_model(folder / "model.quipu", Format::q8);
+  const auto read = [&](int sequences) {
+    const auto weights = open_quipu(model);
+    const auto engine = opened(model, least_bytes(experts_of(*weights), 7));
+    BenchOptions o;
+    o.prompts = {}, o.decode = 16, o.sequences = {sequences}, o.repetitions = 1;
+    o.limits = false;
+    bench(std::array{engine}, o, [](const std::string&) {});
+    return engine->expert_facts()->read_all;
+  };
+  CHECK(read(4) > read(1) * 3 / 2);
 }
 
 TEST_CASE("expert cache: slots are shared out by bytes, and too few bytes are refused") {
