@@ -256,8 +256,13 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
     note("the machine's limits");
     result.before = measure_limits(*engines[0], o.sgemm);
   }
+  // The meter keeps its buffer. A model that is larger than memory will fill the memory that is
+  // still free now, and then the kernel would kill the program.
+  const bool fits = std::all_of(engines.begin(), engines.end(), [](const auto& engine) {
+    return !engine->expert_facts() && engine->streamed_bytes() == 0;
+  });
   std::optional<BandwidthMeter> memory;
-  if (result.before.cpu.measured())
+  if (result.before.cpu.measured() && fits)
     memory.emplace(BandwidthOptions{.threads = engines[0]->threads(), .seconds = kReadSeconds});
   for (size_t i = 0; i < engines.size(); ++i) {
     Rounds rounds(*engines[i]);

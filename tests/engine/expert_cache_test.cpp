@@ -147,6 +147,21 @@ TEST_CASE("expert cache: sequences of bench choose experts of their own") {
   CHECK(read(4) > read(1) * 3 / 2);
 }
 
+TEST_CASE("expert cache: bench keeps no memory while the experts fill it") {
+  const TempFolder folder;
+  const std::string model = write_expert_model(folder / "model.quipu", Format::q8);
+  const auto weights = open_quipu(model);
+  for (const uint64_t bytes : {uint64_t{0}, least_bytes(experts_of(*weights), 7)}) {
+    CAPTURE(bytes);
+    BenchOptions o;
+    o.prompts = {}, o.decode = 2, o.repetitions = 1;
+    const BenchResult result =
+        bench(std::array{opened(model, bytes)}, o, [](const std::string&) {});
+    CHECK(result.limits(result.cases.at(0)).cpu.memory > 0);
+    CHECK((result.cases.at(0).memory > 0) == (bytes == 0));
+  }
+}
+
 TEST_CASE("expert cache: slots are shared out by bytes, and too few bytes are refused") {
   const TempFolder folder;
   const std::string model = write_expert_model(folder / "model.quipu");
