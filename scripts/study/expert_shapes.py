@@ -125,7 +125,7 @@ def tensor(name, shape, format_name, random):
     if format_name == "q4_k" and shape[-1] % 256:
         format_name = "q4_0"
     kind, columns, size, spread = FORMATS[format_name]
-    scale = shape[-1] ** -.5 / spread * (20 if name.startswith("token_embd") else 1)
+    scale = shape[-1] ** -.5 / spread * (400 if name.startswith("token_embd") else 1)
     blocks = random.integers(0, 256, (*shape[:-1], shape[-1] // columns, size), np.uint8)
     if format_name == "q4_0":
         # Codes of 1 to 15: their mean is 8, the code of 0. Otherwise all tokens become alike and choose the same experts.
