@@ -65,6 +65,16 @@ def load_file(path):
     return tensors
 
 
+def load_folder(folder):
+    """The tensors of a folder, whose weights are in one file or in shards with an index."""
+    index = f"{folder}/model.safetensors.index.json"
+    if not os.path.exists(index):
+        return load_file(f"{folder}/model.safetensors")
+    with open(index) as file:
+        shards = sorted(set(json.load(file)["weight_map"].values()))
+    return {name: value for shard in shards for name, value in load_file(f"{folder}/{shard}").items()}
+
+
 def nibbles(words, bits):
     """Splits words of 32 bits into codes, along a new last axis."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
@@ -125,7 +135,7 @@ def read(folder):
     with open(f"{folder}/config.json") as file:
         config = json.load(file)
     weights, packed, scales = {}, {}, {}
-    tensors = load_file(f"{folder}/model.safetensors")
+    tensors = load_folder(folder)
     for name, value in tensors.items():
         base, part = name.rsplit(".", 1)
         if part in ("qweight", "qzeros", "scales", "g_idx"):
