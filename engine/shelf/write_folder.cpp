@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/text/tokenizer/tokenizer_files.h"
+#include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
 #include "models/import/hf/write_floats.h"
 #include "models/import/hf/write_packed.h"
@@ -10,8 +11,6 @@
 namespace chaski {
 
 namespace {
-
-using Done = std::function<void(uint64_t bytes)>;
 
 std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
 
@@ -22,7 +21,7 @@ std::string sizes(const std::string& folder, uint64_t after, uint64_t before) {
 
 WrittenFolder write_packed_folder(const ModelSource& source, const std::string& folder,
                                   PackedLayout layout, uint64_t total,
-                                  const std::vector<NamedText>& tokenizer, const Done& done,
+                                  const std::vector<NamedText>& tokenizer, const OnWritten& done,
                                   FolderReport& report) {
   const PackedFolder made = write_packed(folder, source, layout, done, tokenizer);
   if (!made.why_eight.empty())
@@ -45,25 +44,25 @@ WrittenFolder write_packed_folder(const ModelSource& source, const std::string& 
 
 WrittenFolder write_float_folder(const ModelSource& source, const std::string& folder,
                                  FloatLayout layout, uint64_t total,
-                                 const std::vector<NamedText>& tokenizer, const Done& done,
+                                 const std::vector<NamedText>& tokenizer, const OnWritten& done,
                                  FolderReport& report) {
   const FloatFolder made = write_floats(folder, source, layout, done, tokenizer);
   if (layout == FloatLayout::fp8) {
     report.error = made.error;
     report.notes.push_back(fmt::format(
-        "{}: {} matrices are fp8, {} of them without an error; mean relative squared error "
-        "{:.2e}{}",
-        folder, made.matrices, made.exact, made.error,
+        "{}: {} {} fp8, {} of them without an error; mean relative squared error {:.2e}{}", folder,
+        made.matrices, made.matrices == 1 ? "matrix is" : "matrices are", made.exact, made.error,
         made.worst.empty() ? ""
                            : fmt::format(", at most {:.2e} in {}", made.worst_error, made.worst)));
     if (!made.wide.empty())
       report.notes.push_back(fmt::format(
-          "{}: {} matrices are bf16, because their inputs are not a multiple of 64: {}{}", folder,
-          made.wide.size(), made.wide[0], made.wide.size() > 1 ? ", ..." : ""));
+          "{}: {} {} bf16, because the number of inputs is not a multiple of 64: {}{}", folder,
+          made.wide.size(), made.wide.size() == 1 ? "matrix is" : "matrices are", made.wide[0],
+          made.wide.size() > 1 ? ", ..." : ""));
   }
   report.rounded = made.rounded;
   report.notes.push_back(
-      made.rounded == 0 ? fmt::format("{}: bf16 represents all of the {} other weights exactly",
+      made.rounded == 0 ? fmt::format("{}: bf16 represents all of the {} weights in bf16 exactly",
                                       folder, made.weights)
                         : fmt::format("{}: {} of {} weights in bf16 were rounded to it", folder,
                                       made.rounded, made.weights));
@@ -82,10 +81,8 @@ FolderReport write_folder(const ModelSource& source, const std::string& folder,
   if (tokenizer.why_not.empty())
     // tokenizer.json comes last, because its presence shows that the folder has a tokenizer
     files = {{"tokenizer_config.json", tokenizer.config}, {"tokenizer.json", tokenizer.tokenizer}};
-  uint64_t written = 0;
-  const Done done = [&](uint64_t bytes) {
-    written += bytes;
-    if (progress) progress({"", std::min(written, total), total});
+  const OnWritten done = [&](uint64_t written, uint64_t all) {
+    if (progress) progress({"", written, all});
   };
   FolderReport report;
   const bool floats = layout == "bf16" || layout == "fp8";
@@ -96,11 +93,16 @@ FolderReport write_folder(const ModelSource& source, const std::string& folder,
              : write_packed_folder(source, folder,
                                    layout == "awq" ? PackedLayout::awq : PackedLayout::gptq, total,
                                    files, done, report);
-  if (progress) progress({"", total, total});
+  if (progress) progress({"", made.bytes, made.bytes});
   if (!made.stayed.empty())
     report.notes.push_back(
         fmt::format("{}: {} {} in the folder before and may belong to another model", folder,
                     fmt::join(made.stayed, ", "), made.stayed.size() == 1 ? "was" : "were"));
+  if (!made.left_out.empty())
+    report.notes.push_back(fmt::format(
+        "{}: {} of {} {} not copied; other programs may need {}", folder,
+        escaped(fmt::format("{}", fmt::join(made.left_out, ", "))), source.path,
+        made.left_out.size() == 1 ? "was" : "were", made.left_out.size() == 1 ? "it" : "them"));
   if (!made.has_tokenizer)
     report.notes.push_back(
         fmt::format("{} has no tokenizer ({}); copy tokenizer.json and tokenizer_config.json from "

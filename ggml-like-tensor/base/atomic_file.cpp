@@ -41,7 +41,9 @@ struct Slot {
   std::atomic<int> state{kFree};
   char path[PATH_MAX];
 };
-constexpr int kSlots = 64;
+// A model folder of 2 TB has 400 shards of 5 GB, which are open until all are complete. The table
+// takes 2 MB of addresses; a page of memory is used only when a slot is.
+constexpr int kSlots = 512;
 Slot slots[kSlots];
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler reads it");
 

@@ -84,11 +84,11 @@ Action declare_convert(Flags parser) {
       .type("FILE");
   parser
       .add("--layout", flags->layout,
-           "write a folder of safetensors for vLLM, SGLang and transformers. bf16: every weight in "
-           "16 bits; fp8: the matrices in 8 bits with a scale a row; both from any Hugging Face "
-           "folder, and from other files of llama, mistral, qwen2 and qwen3. gptq, awq: only of "
-           "these four, with weights in q4_0, or for gptq also q5_0 or q8, made with chaski "
-           "quantize IN OUT --type q4_0 --keep-above 1")
+           "write a folder of safetensors for vLLM, SGLang and transformers. bf16: weights in 16 "
+           "bits, vectors in 32 if they need them; fp8: the matrices in 8 bits with a scale a row; "
+           "both from a Hugging Face folder (not BitNet or MXFP4), and from other files of llama, "
+           "mistral, qwen2 and qwen3. gptq, awq: only of these four, with weights in q4_0, or for "
+           "gptq also q5_0 or q8, made with chaski quantize IN OUT --type q4_0 --keep-above 1")
       .one_of({"bf16", "fp8", "gptq", "awq"})
       .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);

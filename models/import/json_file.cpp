@@ -12,7 +12,7 @@
 namespace chaski {
 namespace {
 
-using json = nlohmann::ordered_json;  // as in write_packed.cpp, so that one parser is compiled
+using json = nlohmann::ordered_json;  // as in hf/, so that one parser is compiled
 
 constexpr size_t kMaxDepth = 64;  // real files have less than 10
 constexpr size_t kMaxShown = 60;  // characters of a value in a message

@@ -9,8 +9,8 @@
 
 namespace chaski {
 
-Rounded bf16_row(const float* x, int64_t n, std::byte* out) {
-  Rounded row;
+Bf16Row bf16_row(const float* x, int64_t n, std::byte* out) {
+  Bf16Row row;
   for (int64_t i = 0; i < n; ++i) {
     const uint16_t half = bf16_of_f32(x[i]);
     std::memcpy(out + 2 * i, &half, sizeof half);
@@ -29,15 +29,14 @@ float f8_scale_of(const float* x, int64_t n) {
   return std::ldexp(1.0f, std::clamp(power - 9 + above, kLeast, kMost));
 }
 
-Rounded f8_row(const float* x, int64_t n, float scale, std::byte* out) {
-  Rounded row;
+F8Row f8_row(const float* x, int64_t n, float scale, std::byte* out) {
+  F8Row row;
   for (int64_t i = 0; i < n; ++i) {
     const uint8_t code = f8_of_f32(x[i] / scale);
     out[i] = std::byte(code);
     const float value = scale * f32_of_f8(code), error = value - x[i];
-    row.changed += error != 0;
     row.squares += double(x[i]) * x[i], row.lost += double(error) * error;
-    row.finite = row.finite && (code & 0x7f) != 0x7f;
+    row.finite = row.finite && std::isfinite(x[i]);
   }
   return row;
 }

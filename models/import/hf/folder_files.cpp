@@ -37,22 +37,26 @@ constexpr const char* kOtherFiles[] = {"tokenizer_config.json",
                                        "chat_template.jinja",
                                        "chat_template.json",
                                        "generation_config.json",
-                                       "special_tokens_map.json"};
+                                       "special_tokens_map.json",
+                                       "preprocessor_config.json",
+                                       "processor_config.json",
+                                       "video_preprocessor_config.json",
+                                       "spiece.model",
+                                       "tiktoken.model"};
 
 bool is_tokenizer(std::string_view name) {
   return name.starts_with("tokenizer.") || name.starts_with("vocab.");
 }
 
-// The name of a file that is not part of a model folder; empty: there is none. Leftovers of a
-// killed run are allowed: writing their file replaces them.
+// The name of a file that is neither a tokenizer file nor hidden; empty: there is none. Weights are
+// such files: readers prefer model.safetensors to shards, so old weights could win over new ones.
+// Temporary files of a killed run are hidden.
 std::string unrelated_file_in(const std::string& folder) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
     const auto begins_with = [&](std::string_view part) { return name.starts_with(part); };
-    if (!begins_with(".") && !begins_with("model.safetensors") && !begins_with("config.json") &&
-        std::ranges::none_of(kOtherFiles, begins_with))
-      return name;
+    if (!begins_with(".") && std::ranges::none_of(kOtherFiles, begins_with)) return name;
   }
   return "";
 }
@@ -62,18 +66,20 @@ class FolderWriter {
   FolderWriter(const std::string& folder, const ModelSource& source)
       : folder_(folder), source_(source), made_(folder) {}
 
-  WrittenFolder run(std::vector<FolderTensor> tensors, const std::function<std::string()>& config,
-                    const std::vector<NamedText>& tokenizer,
-                    const std::function<void(uint64_t)>& done, uint64_t shard_bytes) {
+  WrittenFolder run(std::vector<FolderTensor> tensors, const std::string& config,
+                    const std::vector<NamedText>& tokenizer, const OnWritten& done,
+                    uint64_t shard_bytes) {
     WrittenFolder made;
     for (const FolderTensor& t : tensors) made.bytes += t.bytes();
-    write_shards(split(std::move(tensors), shard_bytes), made.bytes, done);
+    total_ = made.bytes;
+    write_shards(split(std::move(tensors), shard_bytes), done);
     if (!copy_other_files())
       for (const NamedText& file : tokenizer) write_other_file(file.name, file.text);
-    write("config.json", config());
+    write("config.json", config);
     for (const auto& file : files_) file->sync();
-    for (const auto& file : files_) file->commit();
+    commit();
     made_.keep();
+    made.left_out = files_left_out();
     for (const char* name : kOtherFiles) {
       const bool there = exists(folder_ + "/" + name);
       made.has_tokenizer = made.has_tokenizer || (there && is_tokenizer(name));
@@ -89,13 +95,17 @@ class FolderWriter {
   static std::vector<Shard> split(std::vector<FolderTensor> tensors, uint64_t most) {
     std::vector<Shard> shards(1);
     uint64_t bytes = 0;
-    for (FolderTensor& t : tensors) {
-      if (bytes > 0 && bytes + t.bytes() > most && !t.with_previous) {
+    for (size_t i = 0, end = 0; i < tensors.size(); i = end) {
+      uint64_t together = 0;  // of a tensor and those that belong to it
+      for (end = i; end < tensors.size() && (end == i || tensors[end].with_previous); ++end)
+        together += tensors[end].bytes();
+      if (bytes > 0 && bytes + together > most) {
         shards.emplace_back();
         bytes = 0;
       }
-      bytes += t.bytes();
-      shards.back().push_back(std::move(t));
+      bytes += together;
+      std::move(tensors.begin() + int64_t(i), tensors.begin() + int64_t(end),
+                std::back_inserter(shards.back()));
     }
     for (Shard& shard : shards)
       std::ranges::stable_sort(shard, std::greater<>(), &FolderTensor::item);
@@ -104,32 +114,64 @@ class FolderWriter {
 
   AtomicFile& add(const std::string& name) {
     files_.push_back(std::make_unique<AtomicFile>(folder_ + "/" + name));
+    names_.push_back(name);
     return *files_.back();
   }
 
-  void write_shards(const std::vector<Shard>& shards, uint64_t total,
-                    const std::function<void(uint64_t)>& done) {
+  // Gives all files their names. After an error it removes those that have one; all were new.
+  void commit() {
+    size_t n = 0;
+    try {
+      for (; n < files_.size(); ++n) files_[n]->commit();
+    } catch (const Error&) {
+      std::error_code ignored;
+      while (n > 0) std::filesystem::remove(folder_ + "/" + names_[--n], ignored);
+      throw;
+    }
+  }
+
+  std::vector<std::string> files_left_out() const {
+    std::vector<std::string> names;
+    std::error_code none;
+    if (!is_folder(source_.path)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(source_.path, none)) {
+      const std::string name = entry.path().filename().string();
+      const auto is = [&](std::string_view other) { return name == other; };
+      const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+      if ((ends(".py") || ends(".model") || ends(".tiktoken")) &&
+          std::ranges::none_of(kOtherFiles, is))
+        names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  void write_shards(const std::vector<Shard>& shards, const OnWritten& done) {
     if (shards.size() == 1) return write_shard("model.safetensors", shards[0], done);
-    ordered_json index = {{"metadata", {{"total_size", total}}}};
+    // Names are appended: the library would search all earlier ones for each.
+    ordered_json::object_t files;
     for (size_t i = 0; i < shards.size(); ++i) {
       const std::string name =
           fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
       write_shard(name, shards[i], done);
-      for (const FolderTensor& t : shards[i]) index["weight_map"][t.name] = name;
+      for (const FolderTensor& t : shards[i]) files.emplace_back(t.name, name);
     }
+    const ordered_json index = {{"metadata", {{"total_size", total_}}},
+                                {"weight_map", std::move(files)}};
     write("model.safetensors.index.json", index.dump(2) + "\n");
   }
 
-  void write_shard(const std::string& name, const Shard& shard,
-                   const std::function<void(uint64_t)>& done) {
-    ordered_json tensors = {{"__metadata__", {{"format", "pt"}}}};
+  void write_shard(const std::string& name, const Shard& shard, const OnWritten& done) {
+    ordered_json::object_t tensors;
+    tensors.emplace_back("__metadata__", ordered_json{{"format", "pt"}});
     uint64_t at = 0;
     for (const FolderTensor& t : shard) {
-      tensors[t.name] = {
-          {"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
+      tensors.emplace_back(t.name, ordered_json{{"dtype", t.dtype},
+                                                {"shape", t.shape},
+                                                {"data_offsets", {at, at + t.bytes()}}});
       at += t.bytes();
     }
-    std::string header = tensors.dump();
+    std::string header = ordered_json(std::move(tensors)).dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');
     AtomicFile& file = add(name);
     const uint64_t length = header.size();
@@ -139,7 +181,8 @@ class FolderWriter {
       const uint64_t before = file.size();
       t.write(file);
       ENSURE(file.size() - before == t.bytes(), "a tensor has the bytes that the header says");
-      if (done) done(t.bytes());
+      bytes_written_ += t.bytes();
+      if (done) done(bytes_written_, total_);
     }
   }
 
@@ -176,7 +219,9 @@ class FolderWriter {
   const ModelSource& source_;
   AtomicFolder made_;  // before files_: a folder is removed after its files
   std::vector<std::unique_ptr<AtomicFile>> files_;
-  std::set<std::string> written_;  // names of files other than the weights
+  std::vector<std::string> names_;          // of files_
+  uint64_t bytes_written_ = 0, total_ = 0;  // of tensors
+  std::set<std::string> written_;           // names of files other than the weights
 };
 
 }  // namespace
@@ -194,10 +239,8 @@ void expect_new_folder(const std::string& folder, const ModelSource& source) {
 }
 
 WrittenFolder write_folder_files(const std::string& folder, const ModelSource& source,
-                                 std::vector<FolderTensor> tensors,
-                                 const std::function<std::string()>& config,
-                                 const std::vector<NamedText>& tokenizer,
-                                 const std::function<void(uint64_t bytes)>& done,
+                                 std::vector<FolderTensor> tensors, const std::string& config,
+                                 const std::vector<NamedText>& tokenizer, const OnWritten& done,
                                  uint64_t shard_bytes) {
   return FolderWriter(folder, source).run(std::move(tensors), config, tokenizer, done, shard_bytes);
 }

@@ -29,25 +29,30 @@ struct WrittenFolder {
   bool has_tokenizer = false;
   uint64_t bytes = 0;               // of all tensors
   std::vector<std::string> stayed;  // existing tokenizer and other files that were kept
+  // Code and vocabularies of the source folder that were not copied.
+  std::vector<std::string> left_out;
 };
 
-// Refuses a folder that has a config.json or unrelated files, is a file, or is the model itself.
+// Refuses a folder that has a config.json, weights or unrelated files, is a file, or is the model
+// itself.
 // Throws Error(usage).
 void expect_new_folder(const std::string& folder, const ModelSource& source);
 
-// A larger folder has shards of at most this size. The Hub's tools split at the same size.
+// Weights of a larger folder are in shards of at most this size, except a tensor that is larger
+// alone (or together with the tensor that belongs to it). The Hub's tools split at the same size.
 constexpr uint64_t kShardBytes = 5'000'000'000;
 
-// Files get their names when all of them are complete, config.json last. So an error or a signal
-// leaves no file, and no new folder. A run that is killed may leave an incomplete folder, which is
-// not a model. Tokenizer files are copied if the source is a folder that has them, otherwise
-// `tokenizer` is written; existing files are kept. `config` is called after the tensors were
-// written. Throws Error(io). `done` is called with the bytes just written.
+// Called with the bytes of tensors that are written, and of all tensors of the folder.
+using OnWritten = std::function<void(uint64_t written, uint64_t total)>;
+
+// Files get their names when all of them are complete, config.json last. An error leaves no file,
+// and no new folder; nor does a signal before the first file has its name. A later signal, or a
+// kill, may leave files without config.json, which are not a model. Tokenizer files are copied if
+// the source is a folder that has them, otherwise `tokenizer` is written; existing files are kept.
+// `config` is the text of config.json. Throws Error(io).
 WrittenFolder write_folder_files(const std::string& folder, const ModelSource& source,
-                                 std::vector<FolderTensor> tensors,
-                                 const std::function<std::string()>& config,
-                                 const std::vector<NamedText>& tokenizer,
-                                 const std::function<void(uint64_t bytes)>& done,
+                                 std::vector<FolderTensor> tensors, const std::string& config,
+                                 const std::vector<NamedText>& tokenizer, const OnWritten& done,
                                  uint64_t shard_bytes = kShardBytes);
 
 }  // namespace chaski

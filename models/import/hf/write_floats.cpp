@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -48,7 +49,9 @@ struct Rows {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()) / cols();
   }
   bool vector() const { return shape.size() < 2 || (known && role == Role::vector); }
-  bool matrix() const { return shape.size() == 2 && name.ends_with(kEnd) && !vector(); }
+  // A layer of other programs, which they read in fp8 unless config.json names it. A gate of one
+  // output, like Qwen's shared_expert_gate, is such a layer, but a vector of ours.
+  bool matrix() const { return shape.size() == 2 && name.ends_with(kEnd); }
   std::string module() const { return name.substr(0, name.size() - kEnd.size()); }
 };
 
@@ -62,6 +65,32 @@ float common_scale(const F8S::Block* blocks, int64_t cols) {
 float scale_of(const float* x, const F8S::Block* blocks, int64_t cols) {
   const float same = blocks ? common_scale(blocks, cols) : 0;
   return same > 0 ? same : f8_scale_of(x, cols);
+}
+
+// Python writes Infinity into config.json, which JSON does not have. While the file is a tree, it
+// is one of these strings.
+constexpr std::string_view kInfinities[][2] = {{"-Infinity", "\"-__Infinity__\""},
+                                               {"Infinity", "\"__Infinity__\""}};
+
+std::string without_infinities(std::string_view text) {
+  std::string out;
+  bool quoted = false;
+  while (!text.empty()) {
+    size_t taken = quoted && text[0] == '\\' ? 2 : 1;
+    std::string_view put = text.substr(0, taken);
+    for (const auto& [number, name] : kInfinities)
+      if (!quoted && text.starts_with(number)) put = name, taken = number.size();
+    quoted = quoted != (text[0] == '"');
+    out += put;
+    text.remove_prefix(std::min(taken, text.size()));
+  }
+  return out;
+}
+
+std::string with_infinities(std::string text) {
+  for (const auto& [number, name] : kInfinities)
+    for (size_t at; (at = text.find(name)) != text.npos;) text.replace(at, name.size(), number);
+  return text;
 }
 
 class FloatWriter {
@@ -88,14 +117,12 @@ class FloatWriter {
            source.path, F8S::kBlock);
   }
 
-  FloatFolder run(const std::function<void(uint64_t)>& done,
-                  const std::vector<NamedText>& tokenizer, uint64_t shard_bytes) {
-    const auto config = [&] {
-      if (fp8_) config_["quantization_config"] = quantization();
-      return config_.dump(2) + "\n";
-    };
-    const WrittenFolder written = write_folder_files(folder_, source_, std::move(entries_), config,
-                                                     tokenizer, done, shard_bytes);
+  FloatFolder run(const OnWritten& done, const std::vector<NamedText>& tokenizer,
+                  uint64_t shard_bytes) {
+    if (fp8_) config_["quantization_config"] = quantization();
+    const WrittenFolder written =
+        write_folder_files(folder_, source_, std::move(entries_),
+                           with_infinities(config_.dump(2)) + "\n", tokenizer, done, shard_bytes);
     static_cast<WrittenFolder&>(made_) = written;
     if (made_.matrices > 0) made_.error /= double(made_.matrices);
     return made_;
@@ -110,16 +137,18 @@ class FloatWriter {
     const std::string path = source_.path + "/config.json";
     const auto text = Mapping::open(path);
     const auto bytes = text->bytes();
-    config_ = ordered_json::parse(reinterpret_cast<const char*>(bytes.data()),
-                                  reinterpret_cast<const char*>(bytes.data()) + bytes.size());
     Metadata meta;
     const HfConfig read = read_hf_config(source_.path, meta);
+    config_ = ordered_json::parse(
+        without_infinities({reinterpret_cast<const char*>(bytes.data()), bytes.size()}), nullptr,
+        false);
+    if (config_.is_discarded())
+      fail(Exit::bad_file, "{}: is not valid JSON, expected an object", path);
     if (read.quantization)
       for (const char* method : {"mxfp4", "bitnet"})
         if ((*read.quantization)["quant_method"].str() == method)
           fail(Exit::bad_file,
-               "{}: quantization_config.quant_method is {}, expected a method other than that for "
-               "{}",
+               "{}: quantization_config.quant_method is {}, which chaski does not write as {}",
                path, method, name());
     config_.erase("quantization_config");
     say_dtype(config_);
@@ -336,19 +365,24 @@ class FloatWriter {
     size_t used_ = 0;
   };
 
-  [[noreturn]] void refuse_number(const Rows& w, int64_t row) const {
+  [[noreturn]] void refuse_number(const Rows& w, int64_t row, const char* format) const {
     fail(Exit::bad_file,
          "{}: tensor {} has a number in row {} that is not finite in {}, expected finite weights",
-         source_.path, escaped(w.name), row, name());
+         source_.path, escaped(w.name), row, format);
   }
 
   void write_floats(const Rows& w, Format format, AtomicFile& file) {
     RowsOut out(w, row_bytes(format, w.cols()), file);
     w.each([&](int64_t row, const float* x, const F8S::Block*) {
       std::byte* to = out.row(row);
-      if (format == Format::f32) return (void)std::memcpy(to, x, size_t(w.cols()) * sizeof(float));
-      const Rounded made = bf16_row(x, w.cols(), to);
-      if (!made.finite) refuse_number(w, row);
+      if (format == Format::f32) {
+        for (int64_t i = 0; i < w.cols(); ++i)
+          if (!std::isfinite(x[i])) refuse_number(w, row, "f32");
+        std::memcpy(to, x, size_t(w.cols()) * sizeof(float));
+        return;
+      }
+      const Bf16Row made = bf16_row(x, w.cols(), to);
+      if (!made.finite) refuse_number(w, row, "bf16");
       made_.rounded += made.changed;
       made_.weights += w.cols();
     });
@@ -385,8 +419,8 @@ class FloatWriter {
     double squares = 0, lost = 0;
     w.each([&](int64_t row, const float* x, const F8S::Block* blocks) {
       const float scale = scale_of(x, blocks, w.cols());
-      const Rounded made = f8_row(x, w.cols(), scale, out.row(row));
-      if (!made.finite) refuse_number(w, row);
+      const F8Row made = f8_row(x, w.cols(), scale, out.row(row));
+      if (!made.finite) refuse_number(w, row, "fp8");
       squares += made.squares, lost += made.lost;
       const uint16_t half = bf16_of_f32(scale);
       std::byte* to = scales.data() + row * item;
@@ -438,8 +472,8 @@ class FloatWriter {
 }  // namespace
 
 FloatFolder write_floats(const std::string& folder, const ModelSource& source, FloatLayout layout,
-                         const std::function<void(uint64_t bytes)>& done,
-                         const std::vector<NamedText>& tokenizer, uint64_t shard_bytes) {
+                         const OnWritten& done, const std::vector<NamedText>& tokenizer,
+                         uint64_t shard_bytes) {
   expect_new_folder(folder, source);
   return FloatWriter(folder, source, layout).run(done, tokenizer, shard_bytes);
 }

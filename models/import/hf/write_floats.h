@@ -2,8 +2,8 @@
 // matrices of the layers in fp8.
 //
 //   bf16  Each weight is rounded to the nearest bf16, ties to even.
-//   fp8   A matrix has e4m3 codes (float8_e4m3fn) and a scale for each row, which is a power of
-//   two.
+//   fp8   A matrix has e4m3 codes (float8_e4m3fn) and a scale for each row: a power of two, unless
+//         the source has one scale for the row, which is kept.
 //         config.json describes it as compressed-tensors does (neuralmagic/compressed-tensors,
 //         README): format "float-quantized", strategy "channel", and activations rounded to fp8
 //         token by token while the model runs. vLLM and SGLang multiply it on GPUs with fp8 without
@@ -11,7 +11,8 @@
 //         the package compressed-tensors. chaski reads it as f8s.
 //
 // In both, vectors that bf16 cannot represent stay f32, and so no norm or bias changes. With fp8,
-// the embedding, the head, routers, and matrices whose columns are not a multiple of 64 are bf16.
+// these are bf16: the embedding, the head, routers, and matrices whose columns are not a multiple
+// of 64.
 #pragma once
 #include <string>
 #include <vector>
@@ -35,8 +36,7 @@ struct FloatFolder : WrittenFolder {
 // weights are unpacked. Of other files, only llama (Mistral too), qwen2 and qwen3 have a known
 // folder. Throws Error(bad_file | usage | io). folder_files.h says what is written in which order.
 FloatFolder write_floats(const std::string& folder, const ModelSource& source, FloatLayout layout,
-                         const std::function<void(uint64_t bytes)>& done,
-                         const std::vector<NamedText>& tokenizer = {},
+                         const OnWritten& done, const std::vector<NamedText>& tokenizer = {},
                          uint64_t shard_bytes = kShardBytes);
 
 }  // namespace chaski

@@ -45,12 +45,10 @@ class PackedWriter {
     for (const Weight& w : weights_) list(w);
   }
 
-  PackedFolder run(const std::function<void(uint64_t)>& done,
-                   const std::vector<NamedText>& tokenizer) {
+  PackedFolder run(const OnWritten& done, const std::vector<NamedText>& tokenizer) {
     config_["quantization_config"] = quantization();
-    WrittenFolder made = write_folder_files(
-        folder_, source_, std::move(entries_), [&] { return config_.dump(2) + "\n"; }, tokenizer,
-        done);
+    WrittenFolder made = write_folder_files(folder_, source_, std::move(entries_),
+                                            config_.dump(2) + "\n", tokenizer, done);
     return {std::move(made), bits_, weights_.size(), why_eight_, grown_};
   }
 
@@ -288,8 +286,7 @@ class PackedWriter {
 }  // namespace
 
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
-                          const std::function<void(uint64_t bytes)>& done,
-                          const std::vector<NamedText>& tokenizer) {
+                          const OnWritten& done, const std::vector<NamedText>& tokenizer) {
   expect_new_folder(folder, source);
   return PackedWriter(folder, source, layout).run(done, tokenizer);
 }

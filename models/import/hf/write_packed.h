@@ -33,7 +33,6 @@ struct PackedFolder : WrittenFolder {
 // For llama (Mistral too), qwen2 and qwen3. Throws Error(bad_file | usage | io). folder_files.h
 // says what is written in which order.
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
-                          const std::function<void(uint64_t bytes)>& done,
-                          const std::vector<NamedText>& tokenizer = {});
+                          const OnWritten& done, const std::vector<NamedText>& tokenizer = {});
 
 }  // namespace chaski
