@@ -91,7 +91,7 @@ inline __attribute__((always_inline)) void prefetch_start(const Operand& w,
 template <class V>
 struct ExpertInput {
   static constexpr int kMost = BlockResult<V>::kTokens;
-  GroupInput groups[kGroupsAtOnce<V>];
+  GroupInput groups[kGroupsAtOnce];
   int n_groups = 0, rows = 0;
 
   // The bytes of memory that the copies need.
@@ -131,15 +131,13 @@ struct ExpertInput {
   }
 };
 
-// result[strip][row]: n_strips strips from `first` on, of an expert at `data`, times some rows.
+// result[strip][row]: n_strips strips of an expert, from `first` on, times some rows.
 template <class V>
-void multiply_expert(const Scratch& scratch, const Operand& w, const std::byte* data, int64_t first,
-                     int n_strips, const ExpertInput<V>& in, BlockResult<V>& result) {
-  for (int s = 0; s < n_strips; ++s)
-    for (int i = 0; i < in.rows; ++i) result.acc[s][i] = V::zero();
-  const int64_t blocks = (w.shape.cols + 31) / 32;
-  multiply_strips<V>(scratch, w, data, first, n_strips, in.rows > kGroup / 2 ? kStep : blocks,
-                     in.groups, in.n_groups, result);
+void multiply_expert(const WeightStrips& w, int64_t first, int n_strips, const ExpertInput<V>& in,
+                     BlockResult<V>& result) {
+  result.clear(n_strips, 0, in.rows);
+  multiply_strips<V>(w, first, n_strips, in.rows > kGroup / 2 ? kStep : w.blocks, in.groups,
+                     in.n_groups, result);
 }
 
 template <class V>
@@ -157,15 +155,14 @@ struct CpuKernel<ExpertMatMul, V> {
     auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
     const ExpertUnits units(op, a, 1);
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
-      const std::byte* const weights = hold_expert(a.in[1], expert, units.strips);
+      const WeightStrips weights(scratch, a.in[1], hold_expert(a.in[1], expert, units.strips));
       const float* const bias = op.biases(a, expert);
-      prefetch_start(a.in[1],
-                     weights + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
+      prefetch_start(a.in[1], weights.data + from * weights.bytes);
       units.template each_rows<ExpertInput<V>::kMost>(expert, [&](const int64_t* chosen, int n) {
         const ExpertInput<V> in(a, chosen, n, scratch.own + sizeof result);
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          multiply_expert<V>(scratch, a.in[1], weights, s, n_strips, in, result);
+          multiply_expert<V>(weights, s, n_strips, in, result);
           for (int k = 0; k < n_strips; ++k)
             for (int i = 0; i < n; ++i) {
               typename V::F y = result.acc[k][i];
@@ -196,20 +193,18 @@ struct CpuKernel<GatedExpertMatMul, V> {
     const OpArgs plain = op.plain_args(a, 0);
     const ExpertUnits units(op.plain(), plain, 2);
     units.each_expert(first, last, [&](int64_t expert, int64_t from, int64_t to) {
-      const std::byte* const gate = hold_expert(a.in[1], expert, units.strips);
-      const std::byte* const up = hold_expert(a.in[2], expert, units.strips);
-      const auto bytes = int64_t(strip_bytes(a.in[2].format, a.in[2].shape.cols));
+      const WeightStrips gate(scratch, a.in[1], hold_expert(a.in[1], expert, units.strips));
+      const WeightStrips up(scratch, a.in[2], hold_expert(a.in[2], expert, units.strips));
       const float* const biases[2] = {op.plain().biases(plain, expert),
                                       op.plain().biases(op.plain_args(a, 1), expert)};
-      prefetch_start(a.in[1],
-                     gate + from * int64_t(strip_bytes(a.in[1].format, a.in[1].shape.cols)));
+      prefetch_start(a.in[1], gate.data + from * gate.bytes);
       units.template each_rows<ExpertInput<V>::kMost>(expert, [&](const int64_t* chosen, int n) {
         const ExpertInput<V> in(plain, chosen, n, reinterpret_cast<std::byte*>(result + 2));
         for (int64_t s = from; s < to; s += kStrips) {
           const int n_strips = int(to - s < kStrips ? to - s : kStrips);
-          prefetch_start(a.in[2], up + s * bytes);
-          multiply_expert<V>(scratch, a.in[1], gate, s, n_strips, in, result[0]);
-          multiply_expert<V>(scratch, a.in[2], up, s, n_strips, in, result[1]);
+          prefetch_start(a.in[2], up.data + s * up.bytes);
+          multiply_expert<V>(gate, s, n_strips, in, result[0]);
+          multiply_expert<V>(up, s, n_strips, in, result[1]);
           for (int k = 0; k < n_strips && op.bias; ++k)
             for (int i = 0; i < n; ++i)
               for (int w = 0; w < 2; ++w)

@@ -1,11 +1,11 @@
 // Matmul and its gated form: the order in which strips and tokens are multiplied, chosen for the
 // caches.
 //
-// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time, or with
-// kGroupsAtOnce. With many groups (a prompt), columns are processed in steps of kStep blocks. The
-// activations of a group (24 KB a step) then stay in a near cache for all strips, and the strips
-// stay in L2 until the last group. With one group (decode, verification of draft tokens) a strip is
-// read once from end to end, which is the best order for memory.
+// A block of up to kStrips strips is multiplied with up to kGroupsAtOnce groups of 16 tokens. With
+// several groups (a prompt), columns are processed in steps of kStep blocks. The activations of a
+// group (24 KB a step) then stay in a near cache for all strips, and the strips stay in L2 until
+// the last group. With one group (decode, verification of draft tokens) a strip is read once from
+// end to end, which is the best order for memory.
 #pragma once
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
@@ -21,43 +21,59 @@ constexpr int64_t kStep = 32;  // blocks of 32 columns
 
 template <class V>
 struct BlockResult {
-  static constexpr int kTokens = kGroupsAtOnce<V> * kGroup;
+  static constexpr int kTokens = kGroupsAtOnce * kGroup;
   typename V::F acc[kStrips][kTokens];
+
+  void clear(int n_strips, int first, int n) {
+    for (int s = 0; s < n_strips; ++s)
+#pragma GCC unroll 1
+      for (int i = first; i < first + n; ++i) acc[s][i] = V::zero();
+  }
 };
 
-// Multiplies n_strips of `strips`, from `first` on, with the kernel of their format, `step` blocks
-// of columns at a time.
+// The strips of a weight, or of one expert of it, and the kernels of their format.
+struct WeightStrips {
+  const FormatKernels& kernels;
+  const std::byte* data;
+  int64_t bytes, cols, blocks;  // of a strip
+  WeightStrips(const Scratch& scratch, const Operand& w, const std::byte* strips)
+      : kernels(scratch.formats[int(w.format)]),
+        data(strips),
+        bytes(int64_t(strip_bytes(w.format, w.shape.cols))),
+        cols(w.shape.cols),
+        blocks((cols + 31) / 32) {}
+  WeightStrips(const Scratch& scratch, const Operand& w) : WeightStrips(scratch, w, w.bytes()) {}
+};
+
+// Multiplies n_strips strips from `first` on, `step` blocks of columns at a time.
 template <class V>
-void multiply_strips(const Scratch& scratch, const Operand& w, const std::byte* strips,
-                     int64_t first, int n_strips, int64_t step, const GroupInput* groups,
-                     int n_groups, BlockResult<V>& out) {
-  const auto times = scratch.formats[int(w.format)].strips_times;
-  const size_t bytes = strip_bytes(w.format, w.shape.cols);
-  const int64_t blocks = (w.shape.cols + 31) / 32;
-  for (int64_t from = 0; from < blocks; from += step)
-    times(strips + first * int64_t(bytes), bytes, n_strips, from,
-          from + step < blocks ? from + step : blocks, groups, n_groups,
-          reinterpret_cast<float*>(out.acc));
+void multiply_strips(const WeightStrips& w, int64_t first, int n_strips, int64_t step,
+                     const GroupInput* groups, int n_groups, BlockResult<V>& out) {
+  for (int64_t from = 0; from < w.blocks; from += step)
+    w.kernels.strips_times(w.data + first * w.bytes, size_t(w.bytes), n_strips, from,
+                           from + step < w.blocks ? from + step : w.blocks, groups, n_groups,
+                           reinterpret_cast<float*>(out.acc));
 }
 
 // Multiplies up to kGroupsAtOnce groups of tokens, from token `first` on. `head`: which slice of x,
 // as wide as the weight.
 template <class V>
-void multiply_block(const Scratch& scratch, const Operand& w, int64_t first_strip, int n_strips,
-                    const OpArgs& a, int64_t first, BlockResult<V>& out, int64_t head = 0) {
-  const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
-  const int64_t step = rows > kGroup ? kStep : blocks;
-  GroupInput groups[kGroupsAtOnce<V>];
+void multiply_block(const WeightStrips& w, int64_t first_strip, int n_strips, const OpArgs& a,
+                    int64_t first, BlockResult<V>& out, int64_t head = 0) {
+  const int64_t rows = a.in[0].shape.rows;
+  GroupInput groups[kGroupsAtOnce];
   int n_groups = 0;
-  for (int64_t t = first; t < rows && n_groups < kGroupsAtOnce<V>; t += kGroup, ++n_groups) {
-    const int64_t g = t / kGroup, width = rows - t < kGroup ? rows - t : kGroup;
-    groups[n_groups] = {{a.in_acts.data ? a.in_acts.group(g) + head * blocks * width : nullptr,
-                         width, a.in[0].row(t) + head * cols, a.in[0].shape.cols, cols},
-                        int(width)};
-    for (int s = 0; s < n_strips; ++s)
-      for (int n = 0; n < width; ++n) out.acc[s][n_groups * kGroup + n] = V::zero();
+#pragma GCC unroll 1
+  for (int64_t t = first; t < rows && n_groups < kGroupsAtOnce; t += kGroup, ++n_groups) {
+    const int width = int(rows - t < kGroup ? rows - t : kGroup);
+    groups[n_groups] = {
+        {a.in_acts.data ? a.in_acts.group(t / kGroup) + head * w.blocks * width : nullptr, width,
+         a.in[0].row(t) + head * w.cols, a.in[0].shape.cols, w.cols},
+        width};
+    out.clear(n_strips, n_groups * kGroup, width);
   }
-  multiply_strips<V>(scratch, w, w.bytes(), first_strip, n_strips, step, groups, n_groups, out);
+  multiply_strips<V>(w, first_strip, n_strips, rows > kGroup ? kStep : w.blocks, groups, n_groups,
+                     out);
 }
 // Calls f(first, end) for the tokens that multiply_block() multiplies at once.
 template <class V, class Fn>
@@ -101,17 +117,19 @@ struct CpuKernel<MatMul, V> {
       const int64_t from = first > base ? first - base : 0;
       const int64_t end =
           last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
+      if (from >= end) continue;
+      const WeightStrips strips(scratch, a.in[1 + i]);
       for (int64_t s = from; s < end; s += kStrips)
-        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), scratch);
+        block(op, a, i, strips, s, int(end - s < kStrips ? end - s : kStrips), scratch);
     }
   }
-  static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips,
-                    const Scratch& scratch) {
+  static void block(const MatMul& op, const OpArgs& a, int i, const WeightStrips& strips,
+                    int64_t first_strip, int n_strips, const Scratch& scratch) {
     auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
     const Operand& w = a.in[1 + i];
     const float* bias = op.bias ? a.in[1 + op.weights + i].floats() : nullptr;
     each_tokens<V>(a, [&](int64_t first, int64_t end) {
-      multiply_block<V>(scratch, w, first_strip, n_strips, a, first, result);
+      multiply_block<V>(strips, first_strip, n_strips, a, first, result);
       for (int64_t t = first; t < end; ++t)
         for (int s = 0; s < n_strips; ++s) {
           const int64_t row = (first_strip + s) * kStrip,
@@ -136,13 +154,14 @@ struct CpuKernel<HeadMatMul, V> {
   static void run(const HeadMatMul& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
     auto& result = *reinterpret_cast<BlockResult<V>*>(scratch.own);
+    const WeightStrips strips(scratch, a.in[1]);
     const int64_t of_head = op.outputs(a) / kStrip;
     for (int64_t s = first, next; s < last; s = next) {
       const int64_t head = s / of_head, end = (head + 1) * of_head;
       next = s + kStrips < end ? s + kStrips : end;
       next = next < last ? next : last;
       each_tokens<V>(a, [&](int64_t from, int64_t to) {
-        multiply_block<V>(scratch, a.in[1], s, int(next - s), a, from, result, head);
+        multiply_block<V>(strips, s, int(next - s), a, from, result, head);
         for (int64_t t = from; t < to; ++t)
           for (int64_t k = s; k < next; ++k)
             V::store(a.out[0].out_row(t) + k * kStrip, result.acc[k - s][t - from]);
@@ -168,11 +187,12 @@ struct CpuKernel<GatedMatMul, V> {
   static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
     auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
+    const WeightStrips gate(scratch, a.in[1]), up(scratch, a.in[2]);
     for (int64_t u = first; u < last; ++u)
       each_tokens<V>(a, [&](int64_t from, int64_t to) {
         const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);
-        multiply_block<V>(scratch, a.in[1], 2 * u, n_strips, a, from, result[0]);
-        multiply_block<V>(scratch, a.in[2], 2 * u, n_strips, a, from, result[1]);
+        multiply_block<V>(gate, 2 * u, n_strips, a, from, result[0]);
+        multiply_block<V>(up, 2 * u, n_strips, a, from, result[1]);
         finish(op, a, u, from, to, n_strips, result);
       });
   }

@@ -31,6 +31,9 @@ bool reads_ahead();
 
 namespace {
 
+// How many groups of a prompt are multiplied with a strip at once.
+constexpr int kGroupsAtOnce = 4;
+
 // Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
 constexpr int kPrefetch = 3072;
 
@@ -226,7 +229,7 @@ inline __attribute__((always_inline)) void columns_of(const typename Fmt::Tile* 
 
 // Float formats: columns [from, to), `from` a multiple of 32, of S strips that are `bytes` apart,
 // times the rows of x, which are `stride` floats apart. Two strips share the broadcasts of x;
-// otherwise loads would be the limit. result: [strip][kGroup].
+// otherwise loads would be the limit. result: [strip][kGroupsAtOnce][kGroup].
 template <class V, class Fmt, int N, int S>
 __attribute__((noinline)) void float_strips(const std::byte* strips, size_t bytes, int64_t from,
                                             int64_t to, const float* x, int64_t stride,
@@ -254,7 +257,7 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
     }
     for (int s = 0; s < S; ++s)
       for (int n = 0; n < N; ++n) {
-        auto& sum = result[s * kGroup + n];
+        auto& sum = result[s * kGroupsAtOnce * kGroup + n];
         if constexpr (kScaledFloat<Fmt>)
           sum = V::fma(part[s][n], Fmt::template scale<V>(*tiles[s]), sum);
         else
@@ -341,41 +344,37 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
   }
 }
 
-// How many groups of a prompt are multiplied with the blocks that were unpacked once. Unpacking
-// takes as long as one to three activations.
-template <class V>
-constexpr int kGroupsAtOnce = kManyAtOnce<V> ? 4 : 1;
-
-// The same for several groups, each with kGroup sums.
-template <class V, class Fmt>
-inline void strip_times_groups(const void* strip, int64_t from, int64_t to,
-                               const GroupInput* groups, int n_groups, typename V::F* acc) {
-  if constexpr (!Fmt::kFloat && kManyAtOnce<V>)
-    if (n_groups > 1) return strip_in_two_steps<V, Fmt>(strip, from, to, groups, n_groups, acc);
-  for (int g = 0; g < n_groups; ++g)
-    strip_times<V, Fmt>(strip, from, to, groups[g].in, groups[g].n, acc + g * kGroup);
-}
-
-// strip_times_groups for n_strips strips that are `bytes` apart; sums are [strip][kGroupsAtOnce]
-// [kGroup] of 16 lanes.
+// strip_times for n_strips strips that are `bytes` apart, times each group; sums are [strip]
+// [kGroupsAtOnce][kGroup] of 16 lanes. Lanes that multiply many activations at once unpack a strip
+// once for all groups, because that takes as long as one to three activations. For others a group's
+// activations stay in L1 for all strips.
 template <class V, class Fmt>
 void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to,
                   const GroupInput* groups, int n_groups, float* sums) {
-  constexpr int kSums = kGroupsAtOnce<V> * kGroup;
+  constexpr int kSums = kGroupsAtOnce * kGroup;
   auto* const acc = reinterpret_cast<typename V::F*>(sums);
-  int s = 0;
-  if constexpr (Fmt::kFloat && V::kWide) {
-    const StripInput& in = groups[0].in;
-    const int n = groups[0].n;
-    const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
-    for (; n >= 4 && s + 2 <= n_strips; s += 2)
-      in_pieces<V, 8>(n, [&]<int N>(int i) {
-        float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end, in.x + i * in.stride,
-                                   in.stride, acc + s * kGroup + i);
-      });
+  if constexpr (!Fmt::kFloat && kManyAtOnce<V>)
+    if (n_groups > 1) {
+      for (int s = 0; s < n_strips; ++s)
+        strip_in_two_steps<V, Fmt>(strips + s * bytes, from, to, groups, n_groups, acc + s * kSums);
+      return;
+    }
+  for (int g = 0; g < n_groups; ++g) {
+    const StripInput& in = groups[g].in;
+    const int n = groups[g].n;
+    auto* const of_group = acc + g * kGroup;
+    int s = 0;
+    if constexpr (Fmt::kFloat && V::kWide) {
+      const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
+      for (; n >= 4 && s + 2 <= n_strips; s += 2)
+        in_pieces<V, 8>(n, [&]<int N>(int i) {
+          float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end,
+                                     in.x + i * in.stride, in.stride, of_group + s * kSums + i);
+        });
+    }
+    for (; s < n_strips; ++s)
+      strip_times<V, Fmt>(strips + s * bytes, from, to, in, n, of_group + s * kSums);
   }
-  for (; s < n_strips; ++s)
-    strip_times_groups<V, Fmt>(strips + s * bytes, from, to, groups, n_groups, acc + s * kSums);
 }
 
 }  // namespace

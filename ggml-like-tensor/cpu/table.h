@@ -75,8 +75,7 @@ constexpr Backend backend_of() {
 // of ops, from the instruction set below, whose Lanes are Base.
 template <class V, class Base, class Own>
 constexpr Backend formats_of() {
-  static_assert(kGroupsAtOnce<V> == kGroupsAtOnce<Base> &&
-                sizeof(typename V::F) == sizeof(typename Base::F));
+  static_assert(sizeof(typename V::F) == sizeof(typename Base::F));
   return Tables<V, Own>::with_formats({V::kName, {}, {}}, Formats{});
 }
 
