@@ -52,12 +52,13 @@ EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 EVENT    := -Wl,-Bstatic -levent_extra -levent_core -Wl,-Bdynamic
 endif
 
-# Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-VNNI and AVX-512 are built if
-# this machine has them, or for all machines if RELEASE=1 is given.
+# Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-VNNI, AVX-512 and AMX are
+# built if this machine has them, or for all machines if RELEASE=1 is given.
 has_flag = $(shell grep -qsw $1 /proc/cpuinfo && echo 1)
 AVXVNNI_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx_vnni)),avxvnni)
 AVX512_ISAS := $(if $(filter 1,$(RELEASE) $(call has_flag,avx512vl)),avx512 avx512vnni avx512vbmi)
-ISA_x86_64  := scalar avx2 $(AVXVNNI_ISAS) $(AVX512_ISAS)
+AMX_ISAS    := $(if $(filter 1,$(RELEASE) $(call has_flag,amx_int8)),amx)
+ISA_x86_64  := scalar avx2 $(AVXVNNI_ISAS) $(AVX512_ISAS) $(AMX_ISAS)
 ISA_aarch64 := scalar neon neondot
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
 ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
@@ -69,7 +70,7 @@ $(BUILD)/ggml-like-tensor/cpu/isa_avxvnni.o:    EXTRA := $(AVX2) -mavxvnni
 $(BUILD)/ggml-like-tensor/cpu/isa_neondot.o:    EXTRA := -march=armv8.2-a+dotprod
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
-$(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
+$(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o $(BUILD)/ggml-like-tensor/cpu/isa_amx.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
 # gcc 12 warns about uninitialized values inside its own intrinsics headers. The scalar kernels are the reference and need no -O3.
 $(filter-out %scalar.o,$(ISA_SRC:%.cpp=$(BUILD)/%.o)): EXTRA += $(if $(filter release,$(MODE)),-O3)
 $(BUILD)/ggml-like-tensor/cpu/isa_scalar.o: EXTRA += $(if $(filter release,$(MODE)),-O1)

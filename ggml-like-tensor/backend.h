@@ -39,13 +39,19 @@ struct Weighing;
 // The kernels of one format, which the kernels of ops call for strips of weights and for keys and
 // values. Instruction sets that differ only in their products of bytes share the kernels of ops.
 struct FormatKernels {
+  using Times = void(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to,
+                     const GroupInput* groups, int n_groups, float* sums);
   // Strips of a weight or of keys times activations (cpu/strip.h).
-  void (*strips_times)(const std::byte* strips, size_t bytes, int n_strips, int64_t from,
-                       int64_t to, const GroupInput* groups, int n_groups, float* sums) = nullptr;
+  Times* strips_times = nullptr;
+  // The same for strips of weights (cpu/tiles.h), faster if the first group is whole. Null without
+  // matrix tiles.
+  Times* tiles_times = nullptr;
   // Sums of values (cpu/values.h), for the formats of keys and values.
   void (*weigh_values)(const HeadPages&, const Weighing&, int queries) = nullptr;
   // Multiplies from registers as strips_times() does. Returns the number of operations.
   int64_t (*peak)(int64_t rounds) = nullptr;
+  // The same as tiles_times() does.
+  int64_t (*tile_peak)(int64_t rounds) = nullptr;
 };
 
 struct Backend {
@@ -55,8 +61,8 @@ struct Backend {
 };
 
 // The backends of the compiled instruction sets that this machine supports, best last.
-// CHASKI_ISA=scalar|avx2|avxvnni|avx512|avx512vnni|avx512vbmi|neon|neondot chooses one by name.
-// Throws Error(usage) if that one is unknown or not supported.
+// CHASKI_ISA=scalar|avx2|avxvnni|avx512|avx512vnni|avx512vbmi|amx|neon|neondot chooses one by
+// name. Throws Error(usage) if that one is unknown or not supported.
 std::vector<const Backend*> cpu_backends();
 const Backend& cpu_backend();
 // The best instruction set of this machine, if chaski has kernels for it and this program was built

@@ -22,7 +22,9 @@ Function symbol(void* library, const char* name) {
 }  // namespace
 
 OpenBlas::OpenBlas(int threads, const std::string& isa) {
-  const char* core = isa.starts_with("avx512") ? "SkylakeX" : isa == "avx2" ? "Haswell" : nullptr;
+  const char* const core = isa.starts_with("avx512") || isa == "amx" ? "SkylakeX"
+                           : isa.starts_with("avx")                  ? "Haswell"
+                                                                     : nullptr;
   if (core) ::setenv("OPENBLAS_CORETYPE", core, 0);
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library) fail(Exit::io, "--sgemm needs OpenBLAS, which cannot be opened: {}", ::dlerror());

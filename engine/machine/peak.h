@@ -5,8 +5,8 @@
 
 namespace chaski {
 
-// Operations per second of the instructions that matmuls with this weight format use. A
-// multiply-add counts as two operations. 0 if the backend cannot measure it. Takes about 0.1 s.
-double measure_peak(const Backend& backend, Format format, int threads);
+// Operations per second of `threads` threads that call `peak`, one of FormatKernels. A multiply-add
+// counts as two operations. Takes about 0.1 s.
+double measure_peak(int64_t (*peak)(int64_t rounds), int threads);
 
 }  // namespace chaski

@@ -176,8 +176,13 @@ Limits cpu_limits(Engine& engine, bool sgemm) {
       if (reads_acts(f)) formats.insert(f);
   Limits limits;
   limits.memory = measure_read_bandwidth({.threads = engine.threads()});
-  for (const Format f : formats)
-    limits.arithmetic[std::string(info(f).name)] = measure_peak(cpu_backend(), f, engine.threads());
+  for (const Format f : formats) {
+    const FormatKernels& kernels = cpu_backend().formats[int(f)];
+    const std::string name(info(f).name);
+    limits.arithmetic[name] = measure_peak(kernels.peak, engine.threads());
+    if (kernels.tile_peak)
+      limits.arithmetic[name + kInTiles] = measure_peak(kernels.tile_peak, engine.threads());
+  }
   return limits;
 }
 
@@ -214,10 +219,11 @@ const char* BenchCase::name() const {
   return kNames[int(kind)];
 }
 
-double Limits::integer(const std::string& format) const {
-  const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && reads_acts(*format_named(format)) ? at->second
-                                                                     : arithmetic.at("q8");
+double Limits::integer(const std::string& format, int tokens) const {
+  const bool known = arithmetic.contains(format) && reads_acts(*format_named(format));
+  const std::string name = known ? format : "q8";
+  const auto tiles = arithmetic.find(name + kInTiles);
+  return tokens >= kGroup && tiles != arithmetic.end() ? tiles->second : arithmetic.at(name);
 }
 
 double Limits::floating(const std::string& format) const {
@@ -230,9 +236,9 @@ void Work::add(const Cost& cost, double units) {
   bytes += cost.bytes / units, operations += cost.flops / units, integer += cost.integer / units;
 }
 
-double Work::arithmetic_seconds(const Limits& l, const std::string& format) const {
-  return l.measured() ? integer / l.integer(format) + (operations - integer) / l.floating(format)
-                      : 0;
+double Work::arithmetic_seconds(const Limits& l, const std::string& format, int tokens) const {
+  if (!l.measured()) return 0;
+  return integer / l.integer(format, tokens) + (operations - integer) / l.floating(format);
 }
 
 MachineLimits BenchResult::limits() const {

@@ -34,15 +34,18 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);  // zeros for an empty list
 
+constexpr const char* kInTiles = "_tiles";
+
 // What the CPU with all its threads, or a device, can do per second.
 struct Limits {
   double memory = 0;  // bytes that the CPU reads, or that a device reads and writes when it copies
   // Operations by the format of the weights; a product and its addition are two. Block formats use
   // products of 8-bit integers, "f32" products of floats, "f16" on a device those of tensor cores.
+  // Formats with kInTiles after their name: in the matrix tiles of a CPU that has them.
   std::map<std::string, double> arithmetic;
-  // Integer operations in a model with weights of this format. If the weights are floats, only keys
-  // in blocks use integers, so it is the figure of q8.
-  double integer(const std::string& format) const;
+  // Integer operations in passes of `tokens` tokens of a model with weights of this format. If the
+  // weights are floats, only keys in blocks use integers, so it is the figure of q8.
+  double integer(const std::string& format, int tokens) const;
   double floating(const std::string& format) const;
   bool measured() const { return memory > 0; }
 };
@@ -55,7 +58,7 @@ struct Work {
   void add(const Cost& cost, double units);
   // The time if only memory, or only arithmetic, took time.
   double memory_seconds(const Limits& l) const { return l.memory > 0 ? bytes / l.memory : 0; }
-  double arithmetic_seconds(const Limits& l, const std::string& format) const;
+  double arithmetic_seconds(const Limits& l, const std::string& format, int tokens) const;
 };
 
 struct StepTime {

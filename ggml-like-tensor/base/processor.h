@@ -12,9 +12,10 @@ namespace chaski {
 class Processor {
  public:
   // What cpuid and xgetbv return: the first letters of the vendor's name, leaf 1's ecx, leaf 7's
-  // ebx and ecx, its subleaf 1's eax, and the registers that the system saves.
+  // ebx, ecx and edx, its subleaf 1's eax, and the registers that the system saves.
   struct Words {
-    unsigned vendor = 0, one_c = 0, seven_b = 0, seven_c = 0, seven_one_a = 0, saved = 0;
+    unsigned vendor = 0, one_c = 0, seven_b = 0, seven_c = 0, seven_d = 0, seven_one_a = 0,
+             saved = 0;
   };
   explicit Processor(const Words& words) : words_(words) {}
   Processor() {
@@ -29,7 +30,7 @@ class Processor {
     asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     words_.saved = low;
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return;
-    words_.seven_b = ebx, words_.seven_c = ecx;
+    words_.seven_b = ebx, words_.seven_c = ecx, words_.seven_d = edx;
     if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) words_.seven_one_a = eax;
   }
   // Bit numbers: Intel's manual, volume 2, CPUID.
@@ -40,6 +41,8 @@ class Processor {
   bool avx512() const { return avx2() && saves(0xE6) && all(words_.seven_b, {16, 17, 30, 31}); }
   bool avx512vnni() const { return avx512() && all(words_.seven_c, {11}); }
   bool avx512vbmi() const { return avx512vnni() && all(words_.seven_c, {1}); }
+  // AMX's products of bytes. Bits 17 and 18 of `saved`: the configuration and the data of tiles.
+  bool amx() const { return avx512vbmi() && saves(0x60000) && all(words_.seven_d, {24, 25}); }
   // AMD's Zen 4 and later ones.
   bool zen4() const { return words_.vendor == kAuthenticAmd && avx512vbmi(); }
 
@@ -71,16 +74,17 @@ class Processor {
       if (!(word >> bit & 1)) return false;
     return true;
   }
-  static const Isa kIsas[5];
+  static const Isa kIsas[6];
   Words words_;
 };
 
-inline constexpr Processor::Isa Processor::kIsas[5] = {
+inline constexpr Processor::Isa Processor::kIsas[6] = {
     {"avx2", &Processor::avx2},
     {"avxvnni", &Processor::avxvnni},
     {"avx512", &Processor::avx512},
     {"avx512vnni", &Processor::avx512vnni},
     {"avx512vbmi", &Processor::avx512vbmi},
+    {"amx", &Processor::amx},
 };
 
 }  // namespace chaski

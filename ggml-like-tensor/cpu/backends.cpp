@@ -2,6 +2,9 @@
 #include <cstdlib>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "ggml-like-tensor/backend.h"
@@ -23,9 +26,22 @@ constexpr const Backend* kCompiled[] = {
 #undef ISA
 };
 
+#if defined(__x86_64__)
+// A process on Linux must request permission to use tiles (Documentation/arch/x86/xstate.rst):
+// arch_prctl's ARCH_REQ_XCOMP_PERM, for state component 18.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequest = 0x1023, kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 bool runs_here([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
-  return Processor().runs(isa);
+  return Processor().runs(isa) && (isa != "amx" || may_use_tiles());
 #elif defined(__aarch64__)
   // The compiler's flag for dot products also allows the other two (Makefile).
   constexpr unsigned long kNeeded = HWCAP_ASIMDDP | HWCAP_ATOMICS | HWCAP_ASIMDRDM;
@@ -44,10 +60,18 @@ std::vector<Backend> of_this_machine() {
     if (!runs_here(compiled->name)) continue;
     ENSURE(!all.empty() || compiled->table[0].kernel, "a partial instruction set comes first");
     Backend own = *compiled;
+    const Backend& before = all.empty() ? own : all.back();
     for (int i = 0; i < Ops::kCount; ++i)
-      if (!own.table[i].kernel) own.table[i] = all.back().table[i];
-    for (int i = 0; i < kFormatCount; ++i)
-      if (!own.formats[i].strips_times) own.formats[i] = all.back().formats[i];
+      if (!own.table[i].kernel) own.table[i] = before.table[i];
+    for (int i = 0; i < kFormatCount; ++i) {
+      FormatKernels& kernels = own.formats[i];
+      const FormatKernels& others = before.formats[i];
+      if (!kernels.tiles_times) kernels.tiles_times = others.tiles_times;
+      if (!kernels.strips_times) kernels.strips_times = others.strips_times;
+      if (!kernels.weigh_values) kernels.weigh_values = others.weigh_values;
+      if (!kernels.peak) kernels.peak = others.peak;
+      if (!kernels.tile_peak) kernels.tile_peak = others.tile_peak;
+    }
     all.push_back(own);
   }
   for (Backend& backend : all)
@@ -70,7 +94,10 @@ bool reads_ahead() {
 
 std::string_view better_isa() {
 #if defined(__x86_64__)
-  return Processor().better_than(cpu_backends().back()->name);
+  const std::string_view better = Processor().better_than(cpu_backends().back()->name);
+  for (const Backend* compiled : kCompiled)
+    if (compiled->name == better) return {};  // the system does not allow it
+  return better;
 #else
   return {};
 #endif

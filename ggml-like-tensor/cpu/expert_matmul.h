@@ -135,7 +135,7 @@ struct ExpertInput {
 template <class V>
 void multiply_expert(const WeightStrips& w, int64_t first, int n_strips, const ExpertInput<V>& in,
                      BlockResult<V>& result) {
-  result.clear(n_strips, 0, in.rows);
+  result.clear(n_strips, 0, in.n_groups > 1 ? in.n_groups * kGroup : in.rows);
   multiply_strips<V>(w, first, n_strips, in.rows > kGroup / 2 ? kStep : w.blocks, in.groups,
                      in.n_groups, result);
 }

@@ -176,6 +176,7 @@ struct Avx2Lanes {
             _mm256_blendv_epi8(y.b, x.b, _mm256_slli_epi16(bits.b, 7 - bit))};
   }
   static B xor_bytes(B x, B y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+  static B sub_bytes(B x, B y) { return {_mm256_sub_epi8(x.a, y.a), _mm256_sub_epi8(x.b, y.b)}; }
   static B shift_lanes(B x, int n) { return shift_left(x, n); }
   static B bytes(I x) { return x; }
   static B lookup(const uint8_t* table, B x) {

@@ -93,6 +93,7 @@ struct Avx512Lanes {
                                   a);
   }
   static B xor_bytes(B a, B b) { return _mm512_xor_si512(a, b); }
+  static B sub_bytes(B a, B b) { return _mm512_sub_epi8(a, b); }
   static B shift_lanes(B b, int n) { return shift_left(b, n); }
   static B bytes(I x) { return x; }
   // vpermb reads 6 bits of an index. The table is in the register four times, so the two bits above

@@ -31,7 +31,7 @@ struct BlockResult {
   }
 };
 
-// The strips of a weight, or of one expert of it, and the kernels of their format.
+// The strips of a weight or of one expert, and the kernels of their format.
 struct WeightStrips {
   const FormatKernels& kernels;
   const std::byte* data;
@@ -49,10 +49,13 @@ struct WeightStrips {
 template <class V>
 void multiply_strips(const WeightStrips& w, int64_t first, int n_strips, int64_t step,
                      const GroupInput* groups, int n_groups, BlockResult<V>& out) {
+  // tiles are faster if at least the first group is whole
+  const bool tiles = groups[0].n == kGroup && w.kernels.tiles_times;
+  const auto times = tiles ? w.kernels.tiles_times : w.kernels.strips_times;
   for (int64_t from = 0; from < w.blocks; from += step)
-    w.kernels.strips_times(w.data + first * w.bytes, size_t(w.bytes), n_strips, from,
-                           from + step < w.blocks ? from + step : w.blocks, groups, n_groups,
-                           reinterpret_cast<float*>(out.acc));
+    times(w.data + first * w.bytes, size_t(w.bytes), n_strips, from,
+          from + step < w.blocks ? from + step : w.blocks, groups, n_groups,
+          reinterpret_cast<float*>(out.acc));
 }
 
 // Multiplies up to kGroupsAtOnce groups of tokens, from token `first` on. `head`: which slice of x,
@@ -70,7 +73,8 @@ void multiply_block(const WeightStrips& w, int64_t first_strip, int n_strips, co
         {a.in_acts.data ? a.in_acts.group(t / kGroup) + head * w.blocks * width : nullptr, width,
          a.in[0].row(t) + head * w.cols, a.in[0].shape.cols, w.cols},
         width};
-    out.clear(n_strips, n_groups * kGroup, width);
+    // tiles add to the sums of a whole group
+    out.clear(n_strips, n_groups * kGroup, rows > kGroup ? kGroup : width);
   }
   multiply_strips<V>(w, first_strip, n_strips, rows > kGroup ? kStep : w.blocks, groups, n_groups,
                      out);

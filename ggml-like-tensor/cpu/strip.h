@@ -19,7 +19,7 @@ struct StripInput {
   int64_t stride, cols;
 };
 
-// The activations of one group, and their number.
+// The activations of one group of tokens, and the number of these tokens: at most kGroup.
 struct GroupInput {
   StripInput in;
   int n;
@@ -31,7 +31,7 @@ bool reads_ahead();
 
 namespace {
 
-// How many groups of a prompt are multiplied with a strip at once.
+// The most groups of tokens that a kernel takes in one call.
 constexpr int kGroupsAtOnce = 4;
 
 // Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
@@ -346,8 +346,8 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
 
 // strip_times for n_strips strips that are `bytes` apart, times each group; sums are [strip]
 // [kGroupsAtOnce][kGroup] of 16 lanes. Lanes that multiply many activations at once unpack a strip
-// once for all groups, because that takes as long as one to three activations. For others a group's
-// activations stay in L1 for all strips.
+// once for all groups, because that takes as long as one to three activations. Other lanes take one
+// group with all strips before the next group, so its activations stay in L1.
 template <class V, class Fmt>
 void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to,
                   const GroupInput* groups, int n_groups, float* sums) {

@@ -10,6 +10,7 @@
 #include "ggml-like-tensor/cpu/scan.h"
 #include "ggml-like-tensor/cpu/sparse_attention.h"
 #include "ggml-like-tensor/cpu/taylor_scan.h"
+#include "ggml-like-tensor/cpu/tiles.h"
 
 namespace chaski {
 namespace {
@@ -34,7 +35,7 @@ constexpr KernelEntry entry() {
 
 template <class V, class F>
 constexpr FormatKernels format_kernels() {
-  FormatKernels k{strips_times<V, TilesOf<F>>, nullptr, peak<V, F>};
+  FormatKernels k{strips_times<V, TilesOf<F>>, nullptr, nullptr, peak<V, F>};
   if constexpr (KvFormats::has<F>) k.weigh_values = weigh_values<V, F>;
   return k;
 }
@@ -77,6 +78,29 @@ template <class V, class Base, class Own>
 constexpr Backend formats_of() {
   static_assert(sizeof(typename V::F) == sizeof(typename Base::F));
   return Tables<V, Own>::with_formats({V::kName, {}, {}}, Formats{});
+}
+
+// The same for matrix tiles T, which multiply many tokens; V unpacks the weights.
+template <class V, class T>
+struct TileTables {
+  template <class F>
+  static constexpr FormatKernels own() {
+    if constexpr (F::kFloat)
+      return {};
+    else
+      return {nullptr, tiles_times<V, T, TilesOf<F>>, nullptr, nullptr, tile_peak<T, F::kDot>};
+  }
+  template <class... F>
+  static constexpr Backend of(FormatList<F...>) {
+    Backend backend{V::kName, {}, {}};
+    ((backend.formats[int(F::kFormat)] = own<F>()), ...);
+    return backend;
+  }
+};
+template <class V, class T, class Base>
+constexpr Backend tiles_of() {
+  static_assert(sizeof(typename V::F) == sizeof(typename Base::F));
+  return TileTables<V, T>::of(Formats{});
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ struct Operand {
 // Activations quantized for integer matmuls: groups of 16 tokens; in a group block after block; in
 // a block token after token. So a kernel that processes a group reads straight ahead.
 constexpr int kGroup = 16;
-// Kernels may read as if the last group were whole: this number of bytes after the activations.
+// Memory for activations has this many bytes more, because kernels read as if the last group had 16
+// tokens.
 constexpr size_t kPastActs = (kGroup - 1) * sizeof(Act);
 struct ActsView {
   Act* data = nullptr;

@@ -24,15 +24,16 @@ Nearest nearer(double memory, double arithmetic, double seconds) {
                               : Nearest{"arithmetic", arithmetic / seconds};
 }
 Nearest nearest_of(const BenchCase& c, const MachineLimits& l) {
-  return nearer(
-      c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
-      c.cpu.arithmetic_seconds(l.cpu, c.format) + c.device.arithmetic_seconds(l.device, c.format),
-      c.seconds.median);
+  const int tokens = c.tokens_a_unit();
+  return nearer(c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
+                c.cpu.arithmetic_seconds(l.cpu, c.format, tokens) +
+                    c.device.arithmetic_seconds(l.device, c.format, tokens),
+                c.seconds.median);
 }
 Nearest nearest_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
   const Limits& there = s.name.on_device ? l.device : l.cpu;
-  return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format),
-                s.seconds);
+  return nearer(s.work.memory_seconds(there),
+                s.work.arithmetic_seconds(there, c.format, c.tokens_a_unit()), s.seconds);
 }
 // The limits that a row shows: the CPU's, unless only the device runs layers. The CPU's also if its
 // memory could not be measured, because its arithmetic always is.
@@ -114,7 +115,7 @@ Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machin
           {"limit", limit.what},
           {"share_of_limit", limit.share},
           {"read_gigabytes_per_second", limits.memory / kGiga},
-          {"int8_gigaops_per_second", limits.integer(c.format) / kGiga},
+          {"int8_gigaops_per_second", limits.integer(c.format, c.tokens_a_unit()) / kGiga},
           {"f32_gigaops_per_second", limits.floating("f32") / kGiga},
           {"device", run.device}};
 }

@@ -57,7 +57,6 @@ class DeviceCase {
       std::vector<Act> acts;
       quantize_input(host, acts);
       args_.in_acts = host.in_acts;
-      acts.resize(acts.size() + kPastActs / sizeof(Act));
       args_.in_acts.data = device.upload(acts);
     }
     context();

@@ -132,7 +132,7 @@ inline Buffer random_weight(Format format, Shape shape) {
 }
 
 inline void quantize_input(OpArgs& a, std::vector<Act>& acts) {
-  acts.resize(size_t(a.in[0].shape.rows * a.in[0].shape.cols / 32));
+  acts.resize(size_t(a.in[0].shape.rows * a.in[0].shape.cols / 32) + kPastActs / sizeof(Act));
   a.in_acts = {acts.data(), a.in[0].shape.rows, a.in[0].shape.cols / 32};
   for (int64_t r = 0; r < a.in[0].shape.rows; ++r) QuantizeActs::row(a.in[0].row(r), a.in_acts, r);
 }

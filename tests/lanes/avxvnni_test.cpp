@@ -3,9 +3,8 @@
 #include "tests/kit/doctest.h"
 
 #ifdef __AVX2__
-#include "ggml-like-tensor/base/processor.h"
 #include "ggml-like-tensor/cpu/lanes_avxvnni.h"
-#include "ggml-like-tensor/cpu/strip.h"
+#include "tests/lanes/random_strips.h"
 
 using namespace chaski;
 
@@ -26,33 +25,14 @@ struct PlainDot {
 };
 using V = AvxVnniLanes<PlainDot>;
 
-// Numbers without a pattern (Numerical Recipes' generator).
-struct Bytes {
-  uint32_t state = 1;
-  uint8_t next() {
-    state = state * 1664525u + 1013904223u;
-    return uint8_t(state >> 24);
-  }
-};
-
-void fill_acts(Bytes& bytes, Act& a) {
-  for (int8_t& q : a.q) q = int8_t(bytes.next() % 255 - 127);
-  a.d = .01f;
-  a.set_sums();
-}
-
 // A block's rows times 1 to N activations are those of panel.h.
 template <class F, int N>
 void check_format(Bytes& bytes, const Act* acts) {
   alignas(64) std::byte strip[kStrip * kHeaderBytes<F> + sizeof(typename F::Tile)] = {};
   const StripOf<F> s(strip);
-  // scales of these bytes are finite
-  const auto fill = [&](void* to, size_t size) {
-    for (size_t i = 0; i < size; ++i) static_cast<uint8_t*>(to)[i] = bytes.next() & 0xbf;
-  };
-  fill(strip, kStrip * kHeaderBytes<F>);
+  bytes.fill(strip, kStrip * kHeaderBytes<F>);
   typename F::Block blocks[kStrip];
-  fill(blocks, sizeof blocks);
+  bytes.fill(blocks, sizeof blocks);
   for (int r = 0; r < kStrip; ++r) F::put(blocks[r], r, const_cast<typename F::Tile&>(*s.tiles()));
   for (int sub = 0; sub < F::kBlock / 32; ++sub) {
     Panel<V> panel;
@@ -78,9 +58,9 @@ template <class F>
 void check_ranges(Bytes& bytes) {
   constexpr int kBlocks = 40, kTokens = 9, kTiles = kBlocks * 32 / F::kBlock;
   std::vector<std::byte> strip(kStrip * kHeaderBytes<F> + kTiles * sizeof(typename F::Tile));
-  for (std::byte& b : strip) b = std::byte(bytes.next() & 0xbf);
+  bytes.fill(strip.data(), strip.size());
   std::vector<Act> acts(kBlocks * kTokens);
-  for (Act& a : acts) fill_acts(bytes, a);
+  for (Act& a : acts) bytes.fill(a);
   const StripInput in{acts.data(), kTokens, nullptr, 0, 0};
   V::F whole[kTokens], parts[kTokens], alone;
   for (int n = 0; n < kTokens; ++n) whole[n] = parts[n] = V::zero();
@@ -99,19 +79,13 @@ void check_ranges(Bytes& bytes) {
   }
 }
 
-bool skipped() {
-  if (Processor().avx2()) return false;
-  MESSAGE("SKIPPED: this machine has no AVX2");
-  return true;
-}
-
 }  // namespace
 
 TEST_CASE("op: the lanes of AVX-VNNI multiply as panel.h defines it, with vpdpbusd in plain code") {
-  if (skipped()) return;
+  if (without_avx2()) return;
   Bytes bytes;
   Act acts[4];
-  for (Act& a : acts) fill_acts(bytes, a);
+  for (Act& a : acts) bytes.fill(a);
   Formats::each([&]<class F>(F) {
     if constexpr (!F::kFloat && std::is_same_v<TilesOf<F>, F>) {
       INFO(F::kName);
@@ -122,7 +96,7 @@ TEST_CASE("op: the lanes of AVX-VNNI multiply as panel.h defines it, with vpdpbu
 }
 
 TEST_CASE("op: ranges of blocks that end inside tiles have the bits of a whole strip") {
-  if (skipped()) return;
+  if (without_avx2()) return;
   Bytes bytes;
   check_ranges<Q4_0>(bytes);
   check_ranges<Q4>(bytes);
@@ -131,7 +105,7 @@ TEST_CASE("op: ranges of blocks that end inside tiles have the bits of a whole s
 }
 
 TEST_CASE("op: four weights of attention's values by AVX-VNNI") {
-  if (skipped()) return;
+  if (without_avx2()) return;
   Bytes bytes;
   alignas(64) uint8_t codes[64], weights[4];
   for (uint8_t& c : codes) c = bytes.next();
@@ -174,6 +148,15 @@ TEST_CASE("op: the instruction sets of processors") {
   cannon_lake.seven_c = 1u << 1;
   CHECK(!Processor(cannon_lake).runs("avx512vbmi"));
   CHECK(Processor(cannon_lake).better_than("avx2") == "avx512");
+
+  Processor::Words sapphire_rapids = zen4;
+  sapphire_rapids.seven_d = 1u << 22 | 1u << 24 | 1u << 25;
+  CHECK(!Processor(sapphire_rapids).runs("amx"));  // the system does not save tiles
+  sapphire_rapids.saved |= 1u << 17 | 1u << 18;
+  CHECK(Processor(sapphire_rapids).runs("amx"));
+  CHECK(Processor(sapphire_rapids).better_than("avx512vbmi") == "amx");
+  sapphire_rapids.seven_d = 1u << 22 | 1u << 24;  // tiles of bf16 alone
+  CHECK(!Processor(sapphire_rapids).runs("amx"));
 
   zen4.saved = 0x7;  // the system does not save the registers of AVX-512
   CHECK(Processor(zen4).better_than("avx2") == "");

@@ -219,6 +219,9 @@ TEST_CASE("op: every instruction set has the kernels of every format") {
       CAPTURE(std::string(F::kName));
       const FormatKernels& kernels = backend->formats[int(F::kFormat)];
       CHECK(bool(kernels.strips_times));
+      const bool tiles = !F::kFloat && backend->name == std::string_view("amx");
+      CHECK(bool(kernels.tiles_times) == tiles);
+      CHECK(bool(kernels.tile_peak) == tiles);
       CHECK(bool(kernels.peak));
       CHECK(bool(kernels.weigh_values) == KvFormats::has<F>);
     });
@@ -418,25 +421,28 @@ TEST_CASE("op: matmul at the extremes of every block format") {
         auto* tile = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(strip.data()) + 63) /
                                                   64 * 64);
         pack_strip(Format(f), row.data(), 0, 16, cols, tile);
-        std::vector<float> x(size_t(cols), sign);
-        std::vector<Act> acts(size_t(cols / 32));
-        OpArgs a;
-        a.in[0] = {{1, cols}, Format::f32, x.data()}, a.in[1] = {{16, cols}, Format(f), tile, true};
-        a.in_acts = {acts.data(), 1, cols / 32};
-        QuantizeActs::row(x.data(), a.in_acts, 0);
-        float want[16], got[16];
-        a.out[0] = {{1, 16}, Format::f32, want};
-        MatMul{}.reference(a);
-        a.out[0].data = got;
-        for (const Backend* backend : cpu_backends()) {
-          CAPTURE(backend->name);
-          CAPTURE(format.name);
-          CAPTURE(int(fill));
-          const AnyOp op = MatMul{};
-          const KernelEntry& k = backend->table[op.index()];
-          Buffer scratch(k.scratch(op, a));
-          k.run(op, a, 0, 1, {.own = scratch.data()});
-          CHECK(std::memcmp(got, want, sizeof want) == 0);
+        for (const int64_t tokens : {1, 17}) {
+          std::vector<float> x(size_t(tokens * cols), sign);
+          std::vector<Act> acts;
+          OpArgs a;
+          a.in[0] = {{tokens, cols}, Format::f32, x.data()};
+          a.in[1] = {{16, cols}, Format(f), tile, true};
+          quantize_input(a, acts);
+          std::vector<float> want(size_t(tokens) * 16), got = want;
+          a.out[0] = {{tokens, 16}, Format::f32, want.data()};
+          MatMul{}.reference(a);
+          a.out[0].data = got.data();
+          for (const Backend* backend : cpu_backends()) {
+            CAPTURE(backend->name);
+            CAPTURE(format.name);
+            CAPTURE(int(fill));
+            CAPTURE(tokens);
+            const AnyOp op = MatMul{};
+            const KernelEntry& k = backend->table[op.index()];
+            Buffer scratch(k.scratch(op, a));
+            k.run(op, a, 0, 1, {.own = scratch.data()});
+            CHECK(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) == 0);
+          }
         }
       }
     }
