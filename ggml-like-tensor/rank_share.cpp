@@ -98,7 +98,7 @@ const Weight* RankShare::expert_rows(const Weight& w, int64_t experts, int64_t f
   return kept;
 }
 
-// The biases of these outputs of all experts, as a copy.
+// A copy of the biases of outputs `first` to `end` - 1 of every expert.
 const Weight* RankShare::expert_columns(const Weight& w, int64_t experts, int64_t first,
                                         int64_t end) {
   ENSURE(w.info.rows == 1 && w.info.format == Format::f32, "a divided vector has floats");

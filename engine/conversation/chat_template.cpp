@@ -11,9 +11,9 @@
 namespace chaski {
 
 // In a pattern $ is the message, {bos} and {eos} are the model's own tokens, and the generation
-// prompt ends at ~. The texts before and after ~ are tokenized apart. The model often begins its
-// answer with one token for a space and a word; without the cut, a later rendering of the
-// conversation could have other tokens there.
+// prompt ends at ~. The texts before and after ~ are tokenized separately, because a model often
+// begins its answer with one token for a space and a word. If both texts were tokenized together in
+// later turns, the answer could begin with other tokens than the model generated.
 struct ChatFamily {
   std::string_view name;
   std::vector<std::string_view> marks;  // the text of the template contains all of them

@@ -1,7 +1,8 @@
-// Drafts by a smaller model. It does not read the prompt, which would cost a tenth of the time of a
-// text even if no draft pays. Its session begins with the last tokens before the first draft, which
-// get positions from 0 on: without a first token, attention would be unlike any in training. Draws
-// have the noise of the positions in the text.
+// Drafts by a smaller model. The smaller model does not read the prompt: this would take a tenth of
+// the time of an answer, even where drafts save nothing. Its session begins with the last tokens
+// before the first draft. They get positions from 0 on, because in training attention always saw a
+// token at position 0. A draft token is drawn with the noise of its position in the whole text, as
+// the target draws it.
 #include <algorithm>
 
 #include "engine/drafting/drafters.h"

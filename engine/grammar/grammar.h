@@ -37,7 +37,8 @@ class Grammar {
   // to another text.
   const Mask& opening_mask();
 
-  // The place after a token whose text here is `text`.
+  // The place after `token` is read at `place`. `text` is what the token decodes to at this point
+  // of the output.
   Place after(Place place, TokenId token, std::string_view text);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }

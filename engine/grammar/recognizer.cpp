@@ -156,7 +156,8 @@ std::vector<int32_t> Recognizer::literals(Place place) const {
 
 int Recognizer::only_byte(Place place) {
   if (places_[size_t(place)].only == kNotComputed) {
-    // Every edge of a finished grammar leads to an end, so the ranges of the edges are sufficient.
+    // Rules::finish() removed the edges that cannot reach an end. So the ranges of the other edges
+    // are the bytes that may follow.
     int low = 256, high = -1;
     work_ += places_[size_t(place)].ways->size();
     if (!may_end(place))

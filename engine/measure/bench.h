@@ -105,9 +105,9 @@ struct BenchResult {
 // Called before each step that takes a while, with its name.
 using BenchNote = std::function<void(const std::string& what)>;
 
-// Measures every case with every engine. The engines differ only in their keys and values. Throws
-// Error(prompt_too_long) before anything is measured if a case does not fit into the context, and
-// what Session::extend throws.
+// Measures every case with every engine. The engines differ only in the format of their KV cache.
+// Throws Error(prompt_too_long) before anything is measured if a case does not fit into the
+// context, and what Session::extend throws.
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options,
                   const BenchNote& note);
 

@@ -66,9 +66,10 @@ struct Forecast {
   std::vector<Remedy> ways;  // to make the model fit if it does not
   std::string map;           // how its weights would stay in their file; empty if it fits
 
-  // Empty for layers on a device, and for a model whose weights do not fit.
+  // Empty for layers on a device. Also empty if memory is too small for the weights and chaski
+  // cannot read them from the file in advance (see no_speed).
   std::optional<SpeedForecast> speed;
-  std::string no_speed;        // why it is empty although the weights fit: "because ..."
+  std::string no_speed;        // why memory is too small for a forecast: "because ..."; or empty
   uint64_t bytes_a_token = 0;  // of weights
   double bandwidth = 0;        // of memory in bytes per second, measured with `threads`
   // Of 1, 2, ... machines, up to those of the options and at least until decoding is no longer

@@ -203,16 +203,15 @@ struct FormatCosts::Impl {
 FormatCosts::FormatCosts(const WeightJobs& jobs, const std::string& file,
                          const Calibration& calibration, int threads) {
   if (calibration.kl.empty())
-    fail(
-        Exit::usage,
-        "the calibration has no divergence for each weight, expected --calibrate TEXT with --size, "
-        "--fits, --bpw or --kl");
+    fail(Exit::usage,
+         "the calibration has no KL divergences of the weights; --calibrate TEXT with --size, "
+         "--fits, --bpw or --kl measures them");
   std::vector<Hull> all;
   for (const size_t i : candidates(jobs)) {
     if (calibration.kl.count(jobs[i].slot.gguf) == 0)
       fail(Exit::bad_file,
-           "{}: the calibration has no divergence for {}, expected one for every weight: "
-           "--calibrate TEXT --stats FILE --resume measures the others",
+           "{}: the KL divergence of weight {} is missing; --calibrate TEXT --stats FILE --resume "
+           "measures all missing ones",
            file, escaped(jobs[i].slot.gguf));
     all.push_back({i, {}});
   }

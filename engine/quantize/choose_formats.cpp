@@ -23,9 +23,10 @@ FormatChoice first_choice(const TensorInfo& in, Role role, Format type) {
   if (!in.tiled())
     return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
   if (in.format == type) return {type, "", true};
-  if (role == Role::position_table) return {in.format, "the position table keeps its own", true};
-  if (role == Role::outliers) return {in.format, "outlier columns keep their own", true};
-  if (role == Role::router) return {in.format, "the router keeps its own", true};
+  if (role == Role::position_table)
+    return {in.format, "the position table keeps its own format", true};
+  if (role == Role::outliers) return {in.format, "outlier columns keep their own format", true};
+  if (role == Role::router) return {in.format, "the router keeps its own format", true};
   const Format least = least_of_head(type, in.cols);
   const bool decides_every_token = role == Role::head || role == Role::token_table;
   const bool raise = decides_every_token && info(type).bits() < info(least).bits();

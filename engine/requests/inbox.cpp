@@ -214,7 +214,7 @@ void Inbox::make_pass() {
   }
 }
 
-// Allocates nothing itself, so no error is left over for the thread.
+// Never throws: an error of a reader's work goes to the reader, and nothing else allocates memory.
 void Inbox::read_portion() {
   std::list<Reader> first;
   {

@@ -23,7 +23,7 @@ class Scheduler {
   explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0, double most_slowdown = 0,
                      const std::atomic<bool>* abandon = nullptr);
 
-  // A request that is one priority higher goes first if it came at most this many passes later.
+  // A request that is one priority higher goes first if it came less than this many passes later.
   static constexpr int64_t kAgeing = 64;
 
   // Adds a request to the queue. Its turn is the number of the pass, minus kAgeing for each step of

@@ -271,9 +271,9 @@ void Engine::Impl::open_stream(const EngineOptions& o) {
   if (room->streamed.empty()) {
     if (o.notice)
       o.notice(fmt::format(
-          "{}: weights and context do not fit into memory, and {} are left for its layers, "
-          "expected at least {}: the system reads the mapped file as it is used",
-          weights->path, size_text(room->bytes), size_text(room->least)));
+          "{}: weights and context do not fit into memory: the layers need at least {}, {} are "
+          "left. Every token reads the mapped file",
+          weights->path, size_text(room->least), size_text(room->bytes)));
     return;
   }
   stream = WeightStream::make(weights->mapping, room->streamed, room->kept);

@@ -10,7 +10,7 @@
 
 namespace chaski {
 
-// What all ranks open: a model, or with `shape` random weights.
+// What all ranks open: a model or, if there is a `shape`, random weights of this shape.
 struct RankOpening {
   EngineOptions options;
   std::optional<ShapeOptions> shape = std::nullopt;

@@ -62,8 +62,8 @@ std::optional<uint64_t> weight_bytes_a_token(const ModelSource& source);
 // model's context but at most kDefaultPositions: weights, mapped or not, states and activations.
 // Throws what bind_model() and settle() throw.
 uint64_t memory_when_open(const ModelSource& source, const EngineOptions& options);
-// What several models may take together: the free memory, without a reserve. Nothing if it is not
-// known.
+// Bytes that several models may take together: the free memory minus the reserve of prudent().
+// Empty if the free memory is not known.
 std::optional<uint64_t> memory_for_models();
 // Without --ctx, what a session is promised.
 constexpr int kDefaultPositions = 8192;

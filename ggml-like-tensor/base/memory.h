@@ -15,12 +15,12 @@ std::optional<uint64_t> available_memory(const std::string& root = "");
 // the control groups (version 1 or 2) leave. Empty if neither can be read.
 std::optional<uint64_t> available_pages(const std::string& root = "");
 
-// Memory that is never promised. The kernel needs some for pages of the program and of mapped
-// weights. It cannot drop pages that are being read ahead (up to 8 MB a thread on some disks).
-// Tokens, text and page tables are not counted anywhere. In a full control group the kernel kills
-// the process.
+// Bytes of memory that chaski leaves free, because the kernel kills a process whose control group
+// is full. The kernel needs some for pages of the program and of mapped weights. It cannot drop
+// pages that are being read ahead (up to 8 MB a thread on some disks). Tokens, text and page tables
+// are not counted anywhere.
 constexpr uint64_t kReservedPages = 16 << 20;
-// available_pages() without that reserve.
+// available_pages() minus kReservedPages.
 std::optional<uint64_t> usable_pages();
 
 // "98.4 MB" or "1.06 GB".

@@ -298,8 +298,8 @@ struct CpuKernel<Attention, V> {
     write(op, a, b, w);
   }
 
-  // Formats of blocks need quantized queries. Floats need queries whose columns are next to each
-  // other.
+  // Formats of blocks need quantized queries. Floats need column c of all queries, then column c +
+  // 1 of all queries.
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
     const KvLayout l = layout(op, a);

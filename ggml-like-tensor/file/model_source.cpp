@@ -40,8 +40,8 @@ namespace {
 
 [[noreturn]] void too_large(const std::string& path, uint64_t need, std::optional<uint64_t> have) {
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-  const std::string found =
-      have ? fmt::format("{:.3g} GB are available", gb(*have)) : "which the system refuses";
+  const std::string found = have ? fmt::format("{:.3g} GB are available", gb(*have))
+                                 : "but the system refuses this amount";
   fail(Exit::memory, "{}: the weights need {:.3g} GB of memory, {}", path, gb(need), found);
 }
 

@@ -1,11 +1,11 @@
 // The .quipu file: one little-endian file that is mapped and run as it is.
 //
 //   offset 0   magic "QUIPU\0\0\1" (the last byte is the version), u64 header bytes, u64 XXH3-64 of
-//              the header that follows
-//   header     u64 n_values, n_values x (str key, value), u64 n_tensors, n_tensors x (str name, u32
-//              format, u32 layout 0 row | 1, 2 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64
-//              XXH3-64)
-//   data       tensors at multiples of 64 bytes, zeros between
+//              the header that follows.
+//   header     u64 n_values, n_values x (str key, value), u64 n_tensors, n_tensors x tensor.
+//   data       bytes of the tensors at multiples of 64 bytes, zeros between.
+// A tensor of the header is str name, u32 format, u32 layout, u64 rows, u64 cols, u64 offset, u64
+// bytes, u64 XXH3-64. Layout 0 is row by row; 1 and 2 are versions of the format's tile layout.
 // A string is a u64 length + bytes. A value is a u32 type + payload. An array is u32 type array,
 // u32 element type, u64 count, payloads.
 #pragma once

@@ -32,7 +32,7 @@ struct KvWrite {
                               : in[1].cols == int64_t(kv.heads) * kv.v_dim),
            "keys and values must be as wide as those of their state");
     ENSURE(!centered || (!kv.v_inside_k && in[centre_at()] == Shape{1, in[0].cols}),
-           "every channel of the keys must have a constant");
+           "every channel of the keys must have a centre");
     ENSURE(!scaled || (!kv.v_inside_k && in[scales_at()] == Shape{1, in[0].cols}),
            "every channel of the keys must have a scale");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};

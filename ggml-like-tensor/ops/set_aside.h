@@ -3,7 +3,7 @@
 // quantized to 8 bits as if these columns did not exist.
 //   in 0 x (rows, cols), in 1 numbers (1, count): column indices, as floats
 //   -> out 0 (rows, cols): x, 0 in these columns; out 1 (rows, count): these columns
-// Indices out of range count as in Reorder.
+// An index out of range counts as the nearest column, NaN as 0.
 #pragma once
 #include "ggml-like-tensor/ops/reorder.h"
 

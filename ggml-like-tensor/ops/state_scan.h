@@ -59,7 +59,7 @@ struct StateScan {
     ENSURE(timed
                ? in[1] == (Shape{in[0].rows, heads}) && in[2] == (Shape{1, heads}) && in[3] == in[2]
                : in[1] == (Shape{1, heads}),
-           "every head must have its A, and if timed its dt and D");
+           "every head must have an A, and with time steps (timed) also a dt and a D");
     return {{in[0].rows, rows()}};
   }
   Cost cost(const OpArgs& a) const {

@@ -83,7 +83,7 @@ class MessageReader {
     const auto name = names_.find(result.call_id);
     if (name == names_.end())
       block["tool_use_id"].refuse("is " + escaped(result.call_id) +
-                                  ", which no tool_use block before has as its id");
+                                  ", but no earlier tool_use block has this id");
     result.name = name->second;
     all_.push_back(std::move(result));
   }

@@ -17,7 +17,7 @@ constexpr double kNano = 1e9;
 
 using Clock = std::chrono::steady_clock;
 
-// The lines of an answer. `name` is the field of an answer's text: "response", or "message".
+// Writes the lines of an answer. The text of a chat is in "message", other text in "response".
 class OllamaReply {
  public:
   // `start`: before the model was asked for, which may have loaded it.

@@ -488,7 +488,7 @@ Action declare_quantize(Flags parser) {
   declare_json(parser, flags->json);
   parser.table({"Formats", weight_formats({"q2", "q3", "q4", "q5", "q6", "q8"})});
   parser.example("A good size for most uses", "chaski quantize model.gguf small.quipu");
-  parser.example("Nearer to the model: errors weighted by the inputs on a text",
+  parser.example("Closer to the original: errors weighted by the inputs on a text",
                  "chaski quantize model.gguf small.quipu q5 --calibrate book.txt");
   parser.example("The format of each tensor at 5 bits per weight",
                  "chaski quantize model.gguf small.quipu --bpw 5 --calibrate book.txt --dry-run");

@@ -197,7 +197,7 @@ void check_beams(RunFlags& flags) {
   const std::string against = flags.beams.width > 0 ? conflict_with_beams(flags) : "";
   if (!against.empty() && flags.beam.typed()) throw Error(Exit::usage, against);
   if (!against.empty()) {
-    put_ignored({flags.beam.name()}, "flags on the command line");
+    put_ignored({flags.beam.name()}, "flags on the command line that exclude --beam");
     flags.beams.width = 0;
   }
   if (flags.beams.width == 0 && flags.length_penalty.typed())

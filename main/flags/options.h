@@ -25,7 +25,7 @@ struct ModelFlags {
 
   enum class Kv { one, list };  // how many formats --kv takes
   void declare(Flags& flags, Kv kvs = Kv::one);
-  // The same with declare_models(): `models` may name several.
+  // Declares the same flags, but --model may be repeated: it adds to `models`.
   void declare(Flags& flags, std::vector<std::string>& models);
   void declare_running(Flags& flags, Kv kvs = Kv::one);  // all flags but --model and --tokenizer
   void declare_hosts(Flags& flags);

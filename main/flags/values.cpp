@@ -146,7 +146,7 @@ void refuse_unknown_model(const std::string& text, WantedModel wanted) {
 
 void put_models_taken() {
   for (const auto& [part, name] : models_taken())
-    put_notice(fmt::format("{}: the model {} is used", part, name));
+    put_notice(fmt::format("the name {} matches the model {}, which is used", part, name));
 }
 
 std::string with_name_of_model(const std::string& line) {

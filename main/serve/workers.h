@@ -40,8 +40,8 @@ class Workers {
   };
   int running() const;
   int waiting() const;
-  // How long a job that is added now would probably wait: that of all jobs before it, by the mean
-  // time of the last ones.
+  // The expected seconds until a job that is added now begins: the mean time of a job, times the
+  // number of waiting jobs plus 1, divided by the number of threads.
   double wait_seconds() const;
 
  private:

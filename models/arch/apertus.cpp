@@ -1,5 +1,6 @@
 // Apertus: Llama with norms of each head's queries and keys, and an ungated feed-forward. Its
-// activation, xIELU, has four numbers in each layer. q and k are half-split in GGUF files too.
+// activation, xIELU, has four numbers in each layer. q and k are half-split (NeoX's rotary order)
+// in GGUF files too.
 #include "models/blocks/decoder.h"
 
 namespace chaski {

@@ -1,4 +1,5 @@
-// EXAONE 3 and 3.5: Llama under other names. q and k are half-split in GGUF files too.
+// EXAONE 3 and 3.5: Llama under other names. q and k are half-split (NeoX's rotary order) in GGUF
+// files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

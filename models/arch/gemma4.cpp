@@ -147,7 +147,9 @@ class Gemma4 : public GemmaN {
   void agree(const std::string& file) const override {
     GemmaN::agree(file);
     if (has_experts && experts == 0)
-      fail(Exit::bad_file, "{}: model.expert_count is 0, expected 2 or more: it has experts", file);
+      fail(Exit::bad_file,
+           "{}: model.expert_count is 0, expected 2 or more, because enable_moe_block is true",
+           file);
     if (experts > 0)
       expect_experts(file, experts, chosen,
                      {{"embedding_length", dim}, {"expert_feed_forward_length", expert_ffn}});

@@ -1,6 +1,6 @@
 // Hunyuan, dense (0.5B to 7B) and with experts (A13B): Llama with norms of each head's queries and
 // keys after the rotation. config.json has its theta as a base and a factor (alpha). q and k are
-// half-split in GGUF files too.
+// half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/late_norms.h"
 
 namespace chaski {

@@ -1,5 +1,5 @@
 // The text part of HunyuanOCR (Hunyuan VL): Hunyuan, dense, under keys of its own. q and k are
-// half-split in GGUF files too.
+// half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/image_positions.h"
 #include "models/blocks/late_norms.h"
 

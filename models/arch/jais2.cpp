@@ -1,5 +1,5 @@
 // Jais 2: GPT-2's layers with rotary positions and an activation of relu squared (relu2). q and k
-// are half-split in GGUF files too.
+// are half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

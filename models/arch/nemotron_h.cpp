@@ -28,7 +28,8 @@ class NemotronH : public Hybrid {
     kind_words(k["feed_forward_layers"], "-", "mlp");
     k.flags(mixes, "expert_layers", n_layers).not_in_gguf().optional();
     kind_words(k["expert_layers"], "E", "moe");
-    // GGUF files have one list of widths for both.
+    // A GGUF file has one list of widths, which cannot tell plain layers from layers with experts.
+    // So a model with both kinds cannot be exported to GGUF.
     k.flag(both, "plain_and_expert_layers").in_gguf_always(0).not_in_hf().otherwise([this] {
       return std::ranges::count(feeds, 1) > 0 && std::ranges::count(mixes, 1) > 0;
     });

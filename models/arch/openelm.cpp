@@ -1,6 +1,6 @@
 // OpenELM: Llama with numbers of heads and widths that differ by layer, and with norms of each
 // head's queries and keys. In Hugging Face files q, k and v are one tensor, and gate and up are
-// another. q and k are half-split in GGUF files too.
+// another. q and k are half-split (NeoX's rotary order) in GGUF files too.
 #include <algorithm>
 
 #include "models/blocks/layer_heads.h"

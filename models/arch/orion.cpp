@@ -1,4 +1,5 @@
-// Orion 14B: Llama with layer norms. q and k are half-split in GGUF files too.
+// Orion 14B: Llama with layer norms. q and k are half-split (NeoX's rotary order) in GGUF files
+// too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

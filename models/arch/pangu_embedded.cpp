@@ -1,5 +1,5 @@
 // openPangu Embedded (1B, 7B): Llama with biases on all matrices of attention. q and k are
-// half-split in GGUF files too.
+// half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

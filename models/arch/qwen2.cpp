@@ -1,5 +1,5 @@
-// Qwen 2 and 2.5, and MiMo: Llama with biases on q, k and v. q and k are half-split in GGUF files
-// too.
+// Qwen 2 and 2.5, and MiMo: Llama with biases on q, k and v. q and k are half-split (NeoX's rotary
+// order) in GGUF files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

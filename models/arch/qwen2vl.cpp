@@ -1,5 +1,5 @@
 // The text part of Qwen 2 VL and 2.5 VL: Qwen 2 with sections of rotary positions. q and k are
-// half-split in GGUF files too.
+// half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/image_positions.h"
 #include "models/blocks/llama.h"
 

@@ -1,5 +1,5 @@
-// Qwen 3, dense: Llama with norms of each head's queries and keys. q and k are half-split in GGUF
-// files too.
+// Qwen 3, dense: Llama with norms of each head's queries and keys. q and k are half-split (NeoX's
+// rotary order) in GGUF files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

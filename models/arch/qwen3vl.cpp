@@ -1,5 +1,5 @@
 // The text part of Qwen 3 VL, dense and with experts (30B-A3B, 235B-A22B): Qwen 3 with interleaved
-// sections of rotary positions. q and k are half-split in GGUF files too.
+// sections of rotary positions. q and k are half-split (NeoX's rotary order) in GGUF files too.
 #include "models/blocks/experts.h"
 #include "models/blocks/image_positions.h"
 

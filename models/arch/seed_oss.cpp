@@ -1,5 +1,5 @@
-// Seed-OSS: Llama with biases on q, k and v. In GGUF files q and k are half-split too, and the norm
-// of the feed-forward has another name.
+// Seed-OSS: Llama with biases on q, k and v. q and k are half-split (NeoX's rotary order) in GGUF
+// files too. GGUF files have another name for the norm of the feed-forward.
 #include "models/blocks/llama.h"
 
 namespace chaski {

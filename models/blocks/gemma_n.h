@@ -33,7 +33,8 @@ class GemmaN : public Decoder {
   int window_rope_dim = 0;
   double window_theta = 0;
 
-  // Widths, counts, windows and ropes. Head counts and feed-forward widths are lists because layers
+  // Declares the keys of widths, counts, windows and ropes. Every `period`-th layer has no window,
+  // unless the file says otherwise. Head counts and feed-forward widths are lists because layers
   // may differ. kv_heads_in_hf and ffn_in_hf expand the single number that config.json may have.
   void layer_keys(Keys& keys, int64_t period, std::function<Given(int64_t)> kv_heads_in_hf,
                   std::function<Given(int64_t)> ffn_in_hf);

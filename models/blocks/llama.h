@@ -12,7 +12,7 @@ class Llama : public Decoder {
 
  protected:
   Bias qkv_bias = Bias::maybe;
-  bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
+  bool half_split_in_gguf = false, half_split_in_hf = true;  // q and k: see halves()
   bool head_norms = false;                                   // of each head's queries and keys
   bool whole_norms = false;     // of the whole row of queries, and of that of keys
   bool sinks = false;           // of attention, one a head

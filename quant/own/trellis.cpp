@@ -53,8 +53,9 @@ const ClassLevels kNarrowLevels(F::kCodebook, 4 << F::kRest);
 template <class F>
 const ClassLevels kWideLevels(F::kWideCodebook, 16);
 
-// The bits of state s of the trellis are the last three steps, the newest lowest. State s follows
-// state s / 2 by a column of class kClass[s], or state s / 2 + 4 by one of the class two away.
+// State s of the trellis has the last three steps of a path as its bits, the newest in the lowest
+// bit. So state s follows state s / 2 or s / 2 + 4. After state s / 2 the column gets a level of
+// class kClass[s]. After state s / 2 + 4 its level has class (kClass[s] + 2) % 4.
 constexpr int kStates = 8;
 constexpr int kClass[kStates] = {0, 2, 2, 0, 1, 3, 3, 1};
 

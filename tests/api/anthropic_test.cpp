@@ -218,7 +218,7 @@ TEST_CASE("api/anthropic: errors have Anthropic's form and name the field") {
   refused(json::parse(R"({"messages": [{"role": "user", "content": []}]})"),
           "messages has no message of a user with a text");
   refused(block({{"type", "tool_result"}, {"tool_use_id", "t9"}}),
-          "messages[0].content[0].tool_use_id is t9, which no tool_use block before has");
+          "messages[0].content[0].tool_use_id is t9, but no earlier tool_use block has this id");
   refused({{"messages", json::array()}}, "messages has no message of a user");
   refused({{"messages", {{{"role", "tool"}, {"content", "x"}}}}},
           "messages[0].role is \"tool\", expected user, assistant");

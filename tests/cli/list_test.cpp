@@ -75,7 +75,8 @@ TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   // A part of the name is enough, and a note says which model was taken.
   const Outcome part = with("ORIE");
   CHECK(part.out == with(kStory).out);
-  CHECK_MESSAGE(part.error_says("note: ORIE: the model stories is used\n"), part.err);
+  CHECK_MESSAGE(part.error_says("note: the name ORIE matches the model stories, which is used\n"),
+                part.err);
   CHECK(!with("stories").error_says("is used"));
   const Arguments after = {"-n", "4", "--seed", "1", "-q"};
   Arguments words = {"run", "ories", "The"};

@@ -57,7 +57,7 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   }
   RecipeLimit all;
   all.bytes = own;
-  CHECK(costs.plan(all).kl < 1e-12);  // every tensor keeps its own
+  CHECK(costs.plan(all).kl < 1e-12);  // every tensor keeps its own format
   RecipeLimit bits;
   bits.bits_per_weight = 5;
   const FormatPlan plan = costs.plan(bits);

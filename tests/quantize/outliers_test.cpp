@@ -241,7 +241,7 @@ TEST_CASE("outliers/a graph sets the same columns of a value aside once") {
   for (const QuantizedTensor& t : again.tensors)
     if (t.name.ends_with(kOutlierWeight)) {
       CHECK(t.from == t.to);
-      CHECK(t.reason == "outlier columns keep their own");
+      CHECK(t.reason == "outlier columns keep their own format");
     }
   CHECK(same(story_logits(out), story_logits(out, 1, 3)));
   CHECK(same(story_logits(out), story_logits(out, 7, 2)));

@@ -20,8 +20,8 @@ std::string chat_alone(const std::string& question, const Arguments& more) {
   return json::parse(chaski_run(all).out)["text"];
 }
 
-// The bundled model with a template that shows tools, and marks for calls that it never writes by
-// itself.
+// A template for the bundled model. It shows tools and has marks for calls. The bundled model never
+// writes these marks unless a call is forced.
 const std::string kHermes =
     "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}<tool_call>\n{% endif %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"

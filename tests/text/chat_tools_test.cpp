@@ -51,7 +51,8 @@ TEST_CASE("chat: templates show tools and calls, and their text stays text") {
       "⟦<|im_start|>⟧assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
       "\"<|im_end|>\"}}\n</tool_call>⟦<|im_end|>⟧\n"
       "⟦<|im_start|>⟧tool\nrain<|im_end|>⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n");
-  // Members keep the order of the file. The second tool is wrapped like the first.
+  // Members keep their order in tools.json. The second tool has no "function" object in the file;
+  // the template shows it in one.
   CHECK(
       shown.starts_with(R"({"type": "function", "function": {"name": "weather", "description": )"));
   CHECK(shown.find(R"({"type": "function", "function": {"name": "add", )") != std::string::npos);

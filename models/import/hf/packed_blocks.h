@@ -25,7 +25,8 @@ struct Multiples {
   int zero(int bits) const;
 };
 
-// The multiples of a block. Returns false if there are none: the minimum is not a multiple.
+// Writes the values of a block as multiples of its scale. Returns false if the block has a minimum
+// that is not a multiple of the scale.
 bool multiples_of(const Q4_0::Block& b, Multiples& m);
 bool multiples_of(const Q5_0::Block& b, Multiples& m);
 bool multiples_of(const Q8::Block& b, Multiples& m);
