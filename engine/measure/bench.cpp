@@ -154,8 +154,9 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
     const int evaluated = c.tokens_evaluated();
     if (evaluated == 0) return;
     if (depth + evaluated > engine.context_length())
-      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", evaluated,
-           depth, engine.context_length());
+      fail(Exit::prompt_too_long,
+           "a {} case of {} tokens at depth {} does not fit into the context of {}", c.name(),
+           evaluated, depth, engine.context_length());
     c.format = info(engine.weight_format()).name, c.kv = engine.kv_type();
     cases.push_back(c);
   };

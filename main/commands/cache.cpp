@@ -106,6 +106,10 @@ int cache(const CacheFlags& flags) {
               {"models", array}});
   else if (!flags.empty)
     put(table(rows, "><<"));
+  if (converted_folder().empty()) {
+    put_summary("there is no folder for converted models: set HOME or XDG_CACHE_HOME");
+    return int(Exit::done);
+  }
   const std::string all =
       fmt::format("{}, {}", counted(models.size(), "converted model"), size_text(bytes));
   put_summary(flags.empty ? fmt::format("removed {} from {}", all, escaped(converted_folder()))

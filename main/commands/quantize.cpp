@@ -283,6 +283,9 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   flags.json.put_result(json);
 }
 
+// A GGUF file cannot hold q4, the default otherwise.
+constexpr const char* kTypeOfGguf = "Q4_K_M";
+
 RoundingMethod method_of(const QuantizeFlags& flags) {
   if (flags.fast) return RoundingMethod::fast;
   if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
@@ -296,9 +299,12 @@ int quantize(QuantizeFlags& flags) {
          "chaski quantize {} small.quipu {}",
          flags.out, flags.in,
          std::ranges::count(types_and_mixtures(), flags.out) > 0 ? flags.out : flags.type);
+  const bool to_gguf = flags.out.ends_with(".gguf");
+  if (to_gguf && !flags.type_flag.given() && !flags.has_budget() && flags.recipe.empty())
+    flags.type = kTypeOfGguf;
   const std::string mixture = flags.mixture();
-  // A GGUF file cannot hold q4, the default, so the mixture of --recipe is the type.
-  const bool is_type = !flags.type_flag.given() && !mixture.empty() && flags.out.ends_with(".gguf");
+  // Without a type, a GGUF file gets the mixture of --recipe, or that one.
+  const bool is_type = !flags.type_flag.given() && !mixture.empty() && to_gguf;
   const auto base = base_of_mixture(is_type ? mixture : flags.type);
   flags.options.type = base ? *base : *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
@@ -372,8 +378,7 @@ Action declare_quantize(Flags parser) {
       parser
           .add("--type,TYPE", flags->type,
                "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4), or llama-quantize's "
-               "mixture: "
-               "Q4_K_M, ...; chaski help formats lists all")
+               "mixture: Q4_K_M (default for a GGUF file), ...; chaski help formats lists all")
           .one_of(types_and_mixtures(), type_instead)
           .type("FORMAT");
   flags->keep_above_flag = parser

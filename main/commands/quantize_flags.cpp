@@ -78,7 +78,7 @@ void check_flags(const QuantizeFlags& flags) {
          flags.recipe.empty() ? "a budget" : "--recipe");
   if (flags.type_flag.typed() && flags.has_budget())
     fail(Exit::usage,
-         "--type is {}, which is not possible with a budget, which chooses the formats",
+         "the type {} is not possible with a budget, because the budget chooses the formats",
          flags.type);
   if (flags.out.ends_with(".gguf") && flags.has_budget())
     fail(Exit::usage,

@@ -161,7 +161,7 @@ TEST_CASE("cli/bench --sgemm: OpenBLAS and the op, on weights of four formats") 
 TEST_CASE("cli/bench: cases that do not fit the context are refused before the first is measured") {
   check_one_line(chaski_run({"bench", "--device", "cpu", "-p", "8,600"}), 7, "context of 512");
   check_one_line(chaski_run({"bench", "--device", "cpu", "-p", "0", "--depth", "500", "-n", "20"}),
-                 7, "20 tokens after 500");
+                 7, "a decode case of 20 tokens at depth 500");
 }
 
 TEST_CASE("cli/--load copy runs the same weights") {

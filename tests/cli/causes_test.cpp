@@ -81,7 +81,7 @@ TEST_CASE("causes/values that would do nothing, or that mean another number") {
   write_file(tmp / "t.txt", "x");
   check_one_line(chaski_run({"quantize", kStory, tmp / "o.quipu", "q8", "--size", "1.5M",
                              "--calibrate", tmp / "t.txt"}),
-                 2, "--type is q8, which is not possible with a budget");
+                 2, "the type q8 is not possible with a budget");
   const Outcome eval = chaski_run(
       {"eval", "-m", kStory, "-f", kEvaluationText, "--chunks", "2", "-c", "64", "--jsonl"});
   CHECK_MESSAGE(eval.status == 0, eval.err);

@@ -379,3 +379,15 @@ TEST_CASE("cli/converted: a cache that cannot be written costs no answer") {
     CHECK(c.kept().empty());
   }
 }
+
+TEST_CASE("cli/cache: without a home there is no folder of converted models") {
+  const OwnVariable home{"HOME", ""}, cache{"XDG_CACHE_HOME", ""};
+  for (const Arguments& words : {Arguments{"cache"}, Arguments{"cache", "--empty"}}) {
+    const Outcome o = chaski_run(words);
+    CHECK(o.status == 0);
+    CHECK_MESSAGE((o.out + o.err)
+                          .find("there is no folder for converted models: set HOME or "
+                                "XDG_CACHE_HOME\n") != std::string::npos,
+                  o.out, o.err);
+  }
+}

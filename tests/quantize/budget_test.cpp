@@ -386,6 +386,7 @@ TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
   };
   const std::string recipe = write_file(folder / "q6_k", ".* = q4_0\n");
   CHECK(number_of({"Q4_K_M"}) == 15);
+  CHECK(number_of({}) == 15);  // the default of GGUF files
   CHECK(number_of({"q8"}) == 7);
   CHECK(number_of({"q4_0", "--recipe", recipe}) == -1);
   check_one_line(chaski_run({"quantize", kStory, folder / "n.gguf", "q4"}), 2,
